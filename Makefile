@@ -1,0 +1,65 @@
+# Hearth's commands. `make` alone lists them.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.ONESHELL:
+.SHELLFLAGS := -eu -c
+MAKEFLAGS += --no-print-directory
+
+NODES ?= 8
+PORT ?= 8000
+PYTHON ?=
+WORKERS ?= 2
+
+bin := .venv/bin
+uv := tools/uv.sh
+# What the linters read; a package joins once it exists.
+packages := $(wildcard manage.py controlplane caches routing tests)
+
+.PHONY: help run test test-fast lint lock clean bench
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+run: .venv/.run ## start everything here and print one address (NODES=8 PORT=8000)
+	@exec $(bin)/python manage.py run --port $(PORT) --nodes $(NODES)
+
+test: .venv lint ## lint, then every test
+	@tools/chromium.sh
+	$(bin)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+test-fast: .venv ## the tests without processes and browsers
+	@$(bin)/pytest -n $(WORKERS) --dist loadgroup $(wildcard tests/domain tests/services tests/api) $(ARGS)
+
+lint: .venv ## style, types, layers, migrations, openapi.yaml
+	@$(bin)/ruff check $(packages)
+	$(bin)/ruff format --check --quiet $(packages)
+	$(bin)/mypy $(packages)
+	$(bin)/lint-imports --no-cache >.venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
+	tools/check_django.sh
+
+bench: .venv ## measurements; slow, assert nothing about time
+	@$(bin)/pytest -m bench -p no:randomly --timeout 0 tests/bench $(ARGS)
+
+lock: .venv/.bootstrap ## recompile requirements/ from pyproject.toml
+	@tools/lock.sh $(uv) $(ARGS)
+
+clean: ## remove the environment, caches and everything `make run` stored
+	@if [ -x $(bin)/python ] && [ -d .run ]; then $(bin)/python manage.py run --stop || exit 1; fi
+	rm -rf .venv .run .mypy_cache .ruff_cache .pytest_cache .hypothesis staticfiles
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: the second call is instant, and a changed lock file installs again.
+.venv: .venv/.dev ;
+
+.venv/.bootstrap: requirements/bootstrap.txt tools/bootstrap.sh
+	@tools/bootstrap.sh $(PYTHON)
+	touch $@
+
+.venv/.dev: .venv/.bootstrap requirements/dev.txt
+	@$(uv) pip sync --quiet --require-hashes requirements/dev.txt
+	touch $@ .venv/.run
+
+# Adds, never removes: an environment that has the test tools keeps them.
+.venv/.run: .venv/.bootstrap requirements/embedded.txt
+	@$(uv) pip install --quiet --require-hashes --requirement requirements/embedded.txt
+	touch $@

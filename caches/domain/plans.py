@@ -1,0 +1,155 @@
+"""What the planner answers: dry run, forecast, admission and the real thing are this one shape.
+
+Every line carries a reason. ``Plan.desired`` is what is projected into each node's NodeCache; the other lists say what
+that changes. Sizes are bytes, times aware UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from controlplane.clusters.documents import Action
+
+
+class MoveReason(StrEnum):
+    PINNED = "Pinned"
+    REPAIR = "Repair"
+    NEW_NODE = "NewNode"
+    RETRY = "Retry"
+    IN_FLIGHT = "InFlight"
+
+
+class EvictReason(StrEnum):
+    MANUAL = "Manual"
+    LRU = "LeastRecentlyUsed"
+    PRIORITY = "LowerPriority"
+    PRESSURE = "DiskPressure"
+
+
+class WaitReason(StrEnum):
+    WINDOW = "Window"
+    PACING = "Pacing"
+    PAUSED = "Paused"
+    NODE_NOT_READY = "NodeNotReady"
+    SETTLING = "Settling"
+    RETRY_LATER = "RetryLater"
+    SUSPENDED = "Suspended"
+
+
+class Protection(StrEnum):
+    """Why an entry may not be evicted now."""
+
+    IN_USE = "InUse"
+    PINNED = "Pinned"
+    HELD = "Held"
+    GRACE = "Grace"
+    REFERENCES_UNKNOWN = "ReferencesUnknown"
+    NODE_NOT_READY = "NodeNotReady"
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredItem:
+    """One projected line for one node: see documents.DesiredEntry."""
+
+    digest: str
+    action: Action
+    order: int
+    reason: str  # a MoveReason, EvictReason, or "Kept"
+    pin_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    node: str
+    node_uid: str
+    digest: str
+    artifact: str  # name for people
+    bytes: int  # still to be transferred
+    source: str  # connection name
+    estimated_seconds: float | None
+    order: int
+    reason: MoveReason
+    pin_id: str
+    after_evictions: bool = False  # its room is made by evictions of the same plan
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    node: str
+    node_uid: str
+    digest: str
+    artifact: str
+    bytes: int
+    reason: EvictReason
+    detail: str
+    last_used_at: datetime | None
+    restore_seconds: float | None  # how long fetching it again would take, by the same estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    node: str
+    node_uid: str
+    digest: str
+    artifact: str
+    reason: str  # a documents.Reason value, usually InsufficientCapacity
+    detail: str
+    need_bytes: int
+    free_bytes: int
+    reserved_bytes: int
+    next_step: str
+    pin_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    node: str
+    node_uid: str
+    digest: str
+    artifact: str
+    reason: WaitReason
+    detail: str
+    until: datetime | None
+    pin_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``desired`` maps a node uid to its lines, most valuable first. ``estimate_basis`` counts measured transfers."""
+
+    pool: str
+    moves: tuple[Move, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    desired: Mapping[str, tuple[DesiredItem, ...]] = field(default_factory=dict)
+    total_bytes: int = 0
+    estimated_seconds: float | None = None
+    estimate_basis: int = 0
+    notes: tuple[str, ...] = ()  # e.g. "node a-3: consumers unknown, nothing is evicted"
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastEntry:
+    """One entry in the order in which it would go; ``protected_by`` is None for what may go now."""
+
+    rank: int
+    digest: str
+    artifact: str
+    bytes: int
+    reason: EvictReason
+    detail: str
+    last_used_at: datetime | None
+    protected_by: Protection | None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One link of the why-not-warm chain, in the order in which the planner asks."""
+
+    check: str
+    passed: bool | None  # None: not reached, or unknown
+    detail: str

@@ -1,0 +1,63 @@
+"""Bookkeeping of the control loop: dirty pools, what was projected to each node, and webhooks."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from controlplane.clusters.models import Node, NodePool
+from controlplane.models_base import Row
+
+
+class PoolLoop(Row):
+    """One per pool. A pool is dirty while ``wanted_round`` is ahead of ``done_round``; the row is locked while it is reconciled."""
+
+    pool = models.OneToOneField(NodePool, on_delete=models.CASCADE, related_name="loop")
+    wanted_round = models.BigIntegerField(default=1)
+    done_round = models.BigIntegerField(default=0)
+    wanted_at = models.DateTimeField(null=True)
+    reconciled_at = models.DateTimeField(null=True)
+    lag_seconds = models.FloatField(null=True)
+    error = models.CharField(max_length=1000, blank=True, default="")
+    plan = models.JSONField(null=True)  # the last Plan without ``desired``, for pages
+
+    class Meta:
+        ordering = ["id"]
+
+
+class NodeProjection(Row):
+    """The NodeCache spec last applied for a node incarnation: nothing is sent when it would not change."""
+
+    node = models.OneToOneField(Node, on_delete=models.CASCADE, related_name="projection")
+    spec_hash = models.CharField(max_length=64)
+    generation = models.BigIntegerField()
+    applied_at = models.DateTimeField()
+
+
+class Webhook(Row):
+    """Where failures are announced. The signing key is a secret of this name, readable by the workers only."""
+
+    name = models.SlugField(max_length=63, unique=True)
+    url = models.CharField(max_length=1000)
+    secret_name = models.CharField(max_length=100)
+    events = models.JSONField(default=list)  # ["entry.failed", "pin.refused"]; empty: all
+    enabled = models.BooleanField(default=True)
+
+
+class WebhookDelivery(Row):
+    """One announcement: retried with backoff until delivered or given up."""
+
+    webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="deliveries")
+    event = models.CharField(max_length=40)
+    dedup_key = models.CharField(max_length=200)
+    payload = models.JSONField()
+    state = models.CharField(max_length=12, default="Pending")  # Pending, Delivered, GivenUp
+    attempts = models.PositiveIntegerField(default=0)
+    next_attempt_at = models.DateTimeField(null=True)
+    last_status = models.IntegerField(null=True)
+    last_error = models.CharField(max_length=500, blank=True, default="")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["webhook", "dedup_key"], name="caches_webhook_once")]
+        indexes = [
+            models.Index(fields=["next_attempt_at"], name="caches_webhook_due", condition=models.Q(state="Pending"))
+        ]

@@ -1,0 +1,216 @@
+"""What a cluster can be asked and told: one Protocol, whole from the start.
+
+``clusters/local`` implements it on the embedded fleet and ``clusters/kubernetes`` on an API server; both pass the same
+contract suite (tests/contracts). Calls are synchronous, bounded by their own timeout, and raise only GatewayError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from controlplane.clusters.documents import Consumer, Manifest, NodeCacheSpec, NodeCacheStatus
+
+
+class GatewayError(Exception):
+    """Anything a cluster can answer that is not the wanted answer."""
+
+
+class Gone(GatewayError):
+    """The watch token is too old: list again."""
+
+
+class Conflict(GatewayError):
+    """Another writer was first: read again and decide again."""
+
+
+class NotFound(GatewayError):
+    """No such object (or the node's uid is another one now)."""
+
+
+class Unreachable(GatewayError):
+    """No answer: connection refused, timed out, 5xx."""
+
+
+class NotApplicable(GatewayError):
+    """This kind of cluster has no such thing. Never to be read as Ready."""
+
+
+class Throttled(GatewayError):
+    """Asked to slow down."""
+
+    def __init__(self, message: str, retry_after_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Kind(StrEnum):
+    """What can be listed and watched."""
+
+    NODE = "Node"
+    NODE_CACHE = "NodeCache"
+    CONSUMER = "Consumer"
+    EVENT = "Event"
+
+
+class EventType(StrEnum):
+    ADDED = "Added"
+    MODIFIED = "Modified"
+    DELETED = "Deleted"
+    BOOKMARK = "Bookmark"
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedNode:
+    """One machine incarnation as the cluster reports it. ``ready`` None means the cluster does not know."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    ready: bool | None
+    schedulable: bool
+    created_at: datetime
+    taints: tuple[str, ...] = ()
+    terminating_at: datetime | None = None  # a termination notice, e.g. a spot interruption
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedNodeCache:
+    """A NodeCache as stored: ``generation`` counts changes of spec; ``status`` is None until an agent wrote one."""
+
+    node_name: str
+    node_uid: str
+    generation: int
+    spec: NodeCacheSpec
+    status: NodeCacheStatus | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """Something that happened to an object of the cluster, for launch timelines and pages."""
+
+    uid: str
+    at: datetime
+    object_kind: str
+    object_name: str
+    object_uid: str
+    reason: str
+    message: str
+
+
+Observed = ObservedNode | ObservedNodeCache | Consumer | ClusterEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Everything of one kind, and the token from which a watch continues without a gap."""
+
+    items: tuple[Observed, ...]
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """One change; a BOOKMARK has no object and only moves the token."""
+
+    type: EventType
+    kind: Kind
+    token: str
+    object: Observed | None
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What this cluster can do, asked once at start."""
+
+    workloads: bool = False
+    images: bool = False
+    image_volumes: bool = False
+    taints: bool = False
+    server_side_apply: bool = False
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageHolder:
+    """Desired presence of one image digest on the nodes of one pool."""
+
+    pool: str
+    reference: str  # repository@sha256:…
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePresence:
+    """Observed presence of one image on one node; ``ready`` None is unknown."""
+
+    node_name: str
+    node_uid: str
+    reference: str
+    ready: bool | None
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A served model's desired Deployment, as a document of the cluster's own kind."""
+
+    name: str
+    namespace: str
+    document: Mapping[str, object]
+
+
+class ClusterGateway(Protocol):
+    """See the module docstring. ``kinds`` and tokens are opaque to callers; a token is valid for its own kind only."""
+
+    def capabilities(self) -> Capabilities: ...
+
+    # observation
+    def list(self, kind: Kind) -> Listing: ...
+    def watch(self, kind: Kind, token: str, timeout_seconds: float) -> Iterator[WatchEvent]:
+        """Changes after ``token`` until the timeout; raises Gone when the token was compacted away."""
+        ...
+
+    def consumers(self, node_name: str, node_uid: str) -> tuple[Consumer, ...]:
+        """A fresh listing, never a cache; raises when it cannot be had, so that the caller evicts nothing."""
+        ...
+
+    # node caches
+    def apply_node_cache(self, spec: NodeCacheSpec) -> int:
+        """Server-side apply of the spec; returns the generation. NotFound when the node incarnation is gone."""
+        ...
+
+    def apply_manifest(self, manifest: Manifest) -> None: ...
+    def delete_manifest(self, digest: str) -> None: ...
+    def apply_secret(self, name: str, data: Mapping[str, str]) -> None: ...
+    def delete_secret(self, name: str) -> None: ...
+    def set_node_labels(self, node_name: str, node_uid: str, labels: Mapping[str, str | None]) -> None:
+        """Set (or remove, with None) the given labels only; Conflict when the uid is another one now."""
+        ...
+
+    def set_node_taint(self, node_name: str, node_uid: str, taint: str, present: bool) -> None: ...
+
+    # images (NotApplicable on the local fleet)
+    def apply_image_holder(self, holder: ImageHolder) -> None: ...
+    def delete_image_holder(self, pool: str, reference: str) -> None: ...
+    def image_presence(self, pool: str) -> tuple[ImagePresence, ...]: ...
+
+    # workloads
+    def apply_workload(self, workload: Workload) -> None: ...
+    def delete_workload(self, namespace: str, name: str) -> None: ...
+    def logs(self, consumer_uid: str, max_bytes: int) -> bytes: ...
+
+
+class ObservationSink(Protocol):
+    """What an app registers to hear what the watcher sees (controlplane.clusters.sinks).
+
+    ``relisted`` carries the complete set, so anything missing from it is gone; ``changed`` carries increments.
+    Both may repeat: a sink must be idempotent.
+    """
+
+    def relisted(self, cluster_id: str, kind: Kind, items: tuple[Observed, ...], at: datetime) -> None: ...
+    def changed(self, cluster_id: str, events: tuple[WatchEvent, ...], at: datetime) -> None: ...

@@ -1,0 +1,200 @@
+"""All settings, from the environment or from files named by ``NAME_FILE``; a named file that is missing is an error.
+
+Every default serves the embedded program (``make run``). .env.example lists each variable with its meaning.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import environ
+import plotly
+from csp.constants import NONE, SELF
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = environ.FileAwareEnv()
+
+STATE_DIR = Path(env.str("HEARTH_STATE_DIR", default=str(BASE_DIR / ".run"))).resolve()
+DEBUG = env.bool("HEARTH_DEBUG", default=False)
+SECRET_KEY = env.str("SECRET_KEY", default="only-for-building-and-tests-set-SECRET_KEY-to-serve")
+ALLOWED_HOSTS = env.list("HEARTH_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.list("HEARTH_TRUSTED_ORIGINS", default=[])
+
+INSTALLED_APPS = [
+    "controlplane",
+    "controlplane.accounts",
+    "controlplane.audit",
+    "controlplane.operations",
+    "controlplane.clusters",
+    "controlplane.rest",
+    "controlplane.web",
+    "caches",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "csp",
+    "django_filters",
+    "django_htmx",
+    "django_structlog",
+    "django_tables2",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "knox",
+    "rest_framework",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "django_structlog.middlewares.RequestMiddleware",
+]
+
+ROOT_URLCONF = "controlplane.urls"
+WSGI_APPLICATION = "controlplane.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+# PostgreSQL is the only database: partial unique indexes, SKIP LOCKED and percentiles carry the loop.
+DATABASES = {"default": env.db("DATABASE_URL", default="postgres://hearth@127.0.0.1:5432/hearth")}
+DATABASES["default"]["ATOMIC_REQUESTS"] = False
+DATABASES["default"]["CONN_MAX_AGE"] = 0
+DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {
+    "min_size": 0,
+    "max_size": env.int("HEARTH_DATABASE_POOL", default=12),
+    "timeout": 20,
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
+
+AUTH_USER_MODEL = "accounts.User"
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "overview"
+LOGOUT_REDIRECT_URL = "login"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = env.bool("HEARTH_HTTPS", default=False)
+CSRF_COOKIE_SECURE = SESSION_COOKIE_SECURE
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "connect-src": [SELF],
+        "font-src": [SELF],
+        "object-src": [NONE],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+        "form-action": [SELF],
+    },
+}
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+
+STATIC_URL = "/static/"
+STATIC_ROOT = STATE_DIR / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+# plotly.js is served from the plotly wheel itself, so that both sides always have the same version.
+PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+WHITENOISE_USE_FINDERS = True
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "controlplane.accounts.authentication.BearerTokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["controlplane.accounts.permissions.ScopePermission"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_PAGINATION_CLASS": "controlplane.rest.paging.Paging",
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "EXCEPTION_HANDLER": "controlplane.rest.problems.exception_handler",
+    "DATETIME_FORMAT": "%Y-%m-%dT%H:%M:%S.%fZ",
+    "UNAUTHENTICATED_USER": None,
+}
+REST_KNOX = {
+    "TOKEN_MODEL": "accounts.Token",
+    "AUTH_HEADER_PREFIX": "Bearer",
+    "TOKEN_PREFIX": "hearth_",
+    "TOKEN_TTL": timedelta(days=30),
+}
+KNOX_TOKEN_MODEL = "accounts.Token"
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Hearth",
+    "DESCRIPTION": "Keeps model weights warm on the nodes that will serve them.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+}
+
+CELERY_BROKER_URL = REDIS_URL
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_TASK_SOFT_TIME_LIMIT = 45
+CELERY_TASK_TIME_LIMIT = 60
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": 300,
+    "socket_timeout": 5,
+    "socket_connect_timeout": 2,
+}
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
+CELERY_TASK_DEFAULT_QUEUE = "control"
+DJANGO_STRUCTLOG_CELERY_ENABLED = True
+
+# What a source may never be, whatever a connection says (caches.sources.allowed).
+SOURCE_ROOTS = env.list("HEARTH_SOURCE_ROOTS", default=[str(STATE_DIR / "sources")])
+SOURCE_PRIVATE_ADDRESSES = env.bool("HEARTH_SOURCE_PRIVATE_ADDRESSES", default=True)
+SECRETS_DIR = Path(env.str("HEARTH_SECRETS_DIR", default=str(STATE_DIR / "secrets")))
+METRICS_TOKEN = env.str("HEARTH_METRICS_TOKEN", default="")
+WAIT_SLOTS = env.int("HEARTH_WAIT_SLOTS", default=8)  # half of the web workers' threads may hold ?wait=
+LOG_LEVEL = env.str("HEARTH_LOG_LEVEL", default="INFO")
+
+from controlplane.logs import logging_config  # noqa: E402  # after env, which it must not import
+
+LOGGING = logging_config(level=LOG_LEVEL, json=not DEBUG)
