@@ -1,0 +1,1 @@
+"""The router process. Imports no Django; shares the domain with the control plane."""

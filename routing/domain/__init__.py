@@ -1,0 +1,1 @@
+"""Pure decisions of the router: the standard library only."""
