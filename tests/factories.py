@@ -1,0 +1,121 @@
+"""Rows for tests, each valid by itself and unique. Functions, not classes: read one and know what it makes."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import zlib
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from caches.models import Artifact, CacheEntry, Model, ModelVersion, Pin, SourceConnection
+from controlplane.accounts.models import RoleGrant, User
+from controlplane.clusters.documents import Action, ArtifactKind, EntryState, SourceType
+from controlplane.clusters.models import Cluster, ClusterType, Node, NodePool
+
+MIB = 1024 * 1024
+PASSWORD = "correct horse battery"
+
+_count = itertools.count(1)
+
+
+def _n() -> int:
+    return next(_count)
+
+
+def user(*, username: str = "", role: str = "", target: str = "", **fields: Any) -> User:
+    """A user who can sign in with PASSWORD; ``role`` adds one grant on ``target``."""
+    made: User = User.objects.create_user(username=username or f"user-{_n()}", password=PASSWORD, **fields)
+    if role:
+        RoleGrant.objects.create(user=made, role=role, target=target)
+    return made
+
+
+def cluster(**fields: Any) -> Cluster:
+    fields.setdefault("name", f"cluster-{_n()}")
+    fields.setdefault("type", ClusterType.LOCAL)
+    fields.setdefault("address", "/nonexistent")
+    fields.setdefault("observed_at", timezone.now())
+    return Cluster.objects.create(**fields)
+
+
+def pool(*, of: Cluster | None = None, **fields: Any) -> NodePool:
+    """A pool that selects its nodes by the label ``hearth.dev/pool``."""
+    fields.setdefault("name", f"pool-{_n()}")
+    fields.setdefault("selector", {"hearth.dev/pool": fields["name"]})
+    return NodePool.objects.create(cluster=of or cluster(), **fields)
+
+
+def node(*, of: NodePool | None = None, **fields: Any) -> Node:
+    """A fresh, ready, empty node of 1,000 MiB."""
+    of = of or pool()
+    now = timezone.now()
+    number = _n()
+    defaults: dict[str, Any] = {
+        "name": f"node-{number}",
+        "uid": f"uid-{number}",
+        "labels": dict(of.selector),
+        "ready": True,
+        "joined_at": now - timedelta(hours=1),
+        "observed_at": now,
+        "reported_at": now,
+        "capacity_bytes": 1000 * MIB,
+    }
+    return Node.objects.create(cluster=of.cluster, pool=of, **(defaults | fields))
+
+
+def connection(**fields: Any) -> SourceConnection:
+    fields.setdefault("name", f"store-{_n()}")
+    fields.setdefault("type", SourceType.FILESYSTEM)
+    fields.setdefault("allowed", ["/nonexistent"])
+    return SourceConnection.objects.create(**fields)
+
+
+def artifact(**fields: Any) -> Artifact:
+    """An artifact with a made-up digest and an empty manifest; tests of bytes make real ones."""
+    fields.setdefault("digest", "sha256:" + hashlib.sha256(str(_n()).encode()).hexdigest())
+    fields.setdefault("kind", ArtifactKind.WEIGHTS)
+    fields.setdefault("size_bytes", 100 * MIB)
+    fields.setdefault("files_count", 3)
+    fields.setdefault("anchored", True)
+    fields.setdefault("manifest", zlib.compress(b'{"files":[]}'))
+    return Artifact.objects.create(**fields)
+
+
+def version(*, model: str = "", **fields: Any) -> ModelVersion:
+    """An Available version with its own artifact."""
+    number = _n()
+    row, _ = Model.objects.get_or_create(name=model or f"model-{number}")
+    if "artifact" not in fields:
+        fields["artifact"] = artifact()
+    if "connection" not in fields:
+        fields["connection"] = connection()
+    fields.setdefault("version", f"v{number}")
+    fields.setdefault("uri", f"file:///nonexistent/{number}")
+    fields.setdefault("state", "Available" if fields["artifact"] else "Resolving")
+    return ModelVersion.objects.create(model=row, **fields)
+
+
+def pin(*, of: ModelVersion | None = None, pools: tuple[NodePool, ...] = (), **fields: Any) -> Pin:
+    fields.setdefault("artifacts", [ArtifactKind.WEIGHTS])
+    made = Pin.objects.create(version=of or version(), **fields)
+    made.pools.set(pools or (pool(),))
+    return made
+
+
+def entry(*, on: Node | None = None, of: Artifact | None = None, **fields: Any) -> CacheEntry:
+    """A Ready entry, verified now; pass ``state`` for another one."""
+    now = timezone.now()
+    of = of or artifact()
+    fields.setdefault("state", EntryState.READY)
+    fields.setdefault("desired", Action.ENSURE)
+    fields.setdefault("bytes_total", of.size_bytes)
+    fields.setdefault("observed_at", now)
+    fields.setdefault("state_since", now)
+    if fields["state"] == EntryState.READY:
+        fields.setdefault("bytes_done", of.size_bytes)
+        fields.setdefault("ready_at", now)
+        fields.setdefault("verified_at", now)
+    return CacheEntry.objects.create(node=on or node(), artifact=of, **fields)
