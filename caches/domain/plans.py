@@ -27,6 +27,7 @@ class EvictReason(StrEnum):
     LRU = "LeastRecentlyUsed"
     PRIORITY = "LowerPriority"
     PRESSURE = "DiskPressure"
+    UNFINISHED = "Unfinished"  # a partial download that no pin wants any more
 
 
 class WaitReason(StrEnum):
@@ -74,6 +75,7 @@ class Move:
     reason: MoveReason
     pin_id: str
     after_evictions: bool = False  # its room is made by evictions of the same plan
+    priority: int = 0  # of the strongest pin that wants it; pace() compares pools by it
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class Eviction:
     detail: str
     last_used_at: datetime | None
     restore_seconds: float | None  # how long fetching it again would take, by the same estimate
+    room_for: str = ""  # the digest whose move needs this room, "" where nothing particular does
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +117,15 @@ class Wait:
     detail: str
     until: datetime | None
     pin_id: str = ""
+    bytes: int = 0  # still to be transferred once it may
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``desired`` maps a node uid to its lines, most valuable first. ``estimate_basis`` counts measured transfers."""
+    """``desired`` maps a node uid to its lines, most valuable first. ``estimate_basis`` counts measured transfers.
+
+    ``total_bytes`` and ``estimated_seconds`` cover the moves and what only waits for its turn (WaitReason.PACING).
+    """
 
     pool: str
     moves: tuple[Move, ...] = ()

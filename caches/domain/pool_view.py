@@ -108,6 +108,7 @@ class NodeView:
     orphan_bytes: int
     entries: tuple[EntryView, ...]
     in_use: frozenset[str] | None
+    partials: Mapping[str, int] = field(default_factory=dict)  # unfinished trees among the orphans, by digest
 
 
 @dataclass(frozen=True, slots=True)
