@@ -4,10 +4,31 @@ from __future__ import annotations
 
 import os
 
+import structlog
 from celery import Celery
+from kombu.exceptions import OperationalError
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 app = Celery("hearth")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["caches"])
+app.autodiscover_tasks(["controlplane.operations", "caches"])
+
+log = structlog.get_logger(__name__)
+
+
+def publish(task: str, *ids: str) -> bool:
+    """Send one task by name. False when the broker does not answer: the work is in the rows, and beat repairs."""
+    try:
+        app.send_task(task, args=list(ids), retry_policy={"max_retries": 1, "interval_start": 0.1})
+    except (OperationalError, OSError) as error:
+        log.warning("broker.unreachable", task=task, ids=ids, error=str(error))
+        return False
+    return True
+
+
+def publish_on_commit(task: str, *ids: str) -> None:
+    """Send when the current transaction commits (at once outside one); never fails the caller."""
+    from django.db import transaction  # late: this module is imported before Django is set up
+
+    transaction.on_commit(lambda: publish(task, *ids), robust=True)
