@@ -1,8 +1,8 @@
 """The agent's road to its cluster: desired state in, status out.
 
-Implementations live beside their cluster (``controlplane/clusters/local/link.py``, later ``kubernetes/link.py``), need no
-Django and are chosen by the entry point. A link never invents an answer: where the cluster cannot be reached it raises
-``controlplane.clusters.gateway.Unreachable`` and the agent goes on with what it last knew, removing nothing.
+Implementations live beside their cluster (``controlplane/clusters/local/link.py``, later ``kubernetes/link.py``),
+need no Django and are chosen by the entry point. A link never invents an answer: where the cluster cannot be reached
+it raises ``controlplane.clusters.gateway.Unreachable`` and the agent goes on with what it last knew, removing nothing.
 """
 
 from __future__ import annotations

@@ -1,0 +1,130 @@
+"""Is a tree on disk what it should be? The cheap look (names, kinds, sizes, modes) and the deep one (every byte)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from caches.agent import marker as markers
+from caches.agent import safefs
+from caches.agent.marker import MarkedFile, Marker
+from caches.agent.tuning import MIB
+from caches.sources.checksums import crc64nvme
+from controlplane.clusters.documents import Algorithm, FileRecord
+
+Tick = Callable[[int], None]
+_WRITABLE = 0o222
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Relative paths in order. ``damaged`` need their bytes again, ``strange`` do not belong, ``modes`` are only
+    writable where they must not be, ``touched`` have another mtime than when they were published: read them."""
+
+    damaged: tuple[str, ...] = ()
+    strange: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    touched: tuple[str, ...] = ()
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.damaged, *self.strange, *self.modes}))
+
+
+def file_crc(fd: int, start: int, end: int, tick: Tick, read_bytes: int = MIB) -> int | None:
+    """CRC64NVME of [start, end) as it is on disk now; None when the file ends before. ``tick`` paces and may stop."""
+    crc, at = 0, start
+    while at < end:
+        data = os.pread(fd, min(read_bytes, end - at), at)
+        if not data:
+            return None
+        tick(len(data))
+        crc, at = crc64nvme(data, crc), at + len(data)
+    return crc
+
+
+def file_sha256(fd: int, tick: Tick, read_bytes: int = MIB) -> str:
+    """Hex SHA-256 of the whole file as it is on disk now."""
+    digest, at = hashlib.sha256(), 0
+    while data := os.pread(fd, read_bytes, at):
+        tick(len(data))
+        digest.update(data)
+        at += len(data)
+    return digest.hexdigest()
+
+
+def crc_text(crc: int) -> str:
+    return f"{crc:016x}"
+
+
+def anchor_crc(record: FileRecord) -> str | None:
+    """The 16 hex digits that the source stated, None where the anchor is no CRC64NVME; "" when it cannot be read."""
+    if record.algorithm is not Algorithm.CRC64NVME:
+        return None
+    try:
+        raw = base64.b64decode(record.checksum, validate=True)
+    except ValueError:
+        return ""
+    return raw.hex() if len(raw) == 8 else ""
+
+
+def look(tree: Path, files: Iterable[MarkedFile]) -> Findings:
+    """The cheap look: one lstat for each name. Raises FileNotFoundError when the tree itself is gone."""
+    wanted = {file.path: file for file in files}
+    parents = {path[: path.index("/", at)] for path in wanted for at in _slashes(path)}
+    damaged, strange, modes, touched = set(wanted), [], [], []
+    if tree.lstat().st_mode & _WRITABLE:
+        modes.append(".")
+    for path, info in safefs.walk(tree):
+        if path == markers.NAME:
+            continue
+        file = wanted.get(path)
+        if file is None:
+            if path not in parents or not stat.S_ISDIR(info.st_mode):
+                strange.append(path)
+            elif info.st_mode & _WRITABLE:
+                modes.append(path)
+            continue
+        if not stat.S_ISREG(info.st_mode):
+            strange.append(path)
+            continue
+        if info.st_size == file.size_bytes:
+            damaged.discard(path)
+        if info.st_mode & _WRITABLE:
+            modes.append(path)
+        if info.st_mtime_ns != file.mtime_ns:
+            touched.append(path)
+    return Findings(tuple(sorted(damaged)), tuple(strange), tuple(modes), tuple(touched))
+
+
+def _slashes(path: str) -> list[int]:
+    return [at for at, character in enumerate(path) if character == "/"]
+
+
+def read_tree(tree: Path, marker: Marker, tick: Tick, *, only: frozenset[str] | None = None) -> Findings:
+    """The deep look: the cheap one, and the CRC64NVME of every file (or of ``only`` those) as it is on disk now."""
+    cheap = look(tree, marker.files)
+    damaged = set(cheap.damaged)
+    for file in marker.files:
+        if file.path in damaged or (only is not None and file.path not in only):
+            continue
+        try:
+            fd = safefs.open_file(tree, file.path, os.O_RDONLY)
+        except OSError:
+            damaged.add(file.path)
+            continue
+        try:
+            crc = file_crc(fd, 0, file.size_bytes, tick)
+        except OSError:
+            damaged.add(file.path)  # an unreadable sector is damage, not a fault of the agent
+        else:
+            if crc is None or crc_text(crc) != file.crc64nvme:
+                damaged.add(file.path)
+        finally:
+            os.close(fd)
+    return Findings(tuple(sorted(damaged)), cheap.strange, cheap.modes, cheap.touched)
