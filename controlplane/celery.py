@@ -20,7 +20,8 @@ log = structlog.get_logger(__name__)
 def publish(task: str, *ids: str) -> bool:
     """Send one task by name. False when the broker does not answer: the work is in the rows, and beat repairs."""
     try:
-        app.send_task(task, args=list(ids), retry_policy={"max_retries": 1, "interval_start": 0.1})
+        # A message that waited longer than this is a repeat of one that beat has sent since.
+        app.send_task(task, args=list(ids), expires=60, retry_policy={"max_retries": 1, "interval_start": 0.1})
     except (OperationalError, OSError) as error:
         log.warning("broker.unreachable", task=task, ids=ids, error=str(error))
         return False
