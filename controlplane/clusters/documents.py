@@ -91,6 +91,7 @@ class FileRecord:
     checksum: str
     revision: str  # If-Match value: the ETag for S3, the Stat string for a filesystem
     version_id: str = ""  # S3 VersionId when the bucket keeps versions
+    scope: str = ""  # the store in which a checksum that is no content checksum has a meaning; else ""
 
 
 @dataclass(frozen=True, slots=True)

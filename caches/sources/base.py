@@ -1,0 +1,76 @@
+"""What a store can be asked, the same for every type, by the worker (catalogue) and the node's agent (bytes).
+
+A source is bound to one ConnectionSpec and its credentials, is safe to share between threads, imports no Django and
+raises only ``controlplane.errors``: ``Permanent`` or ``Transient`` with a ``documents.Reason`` value in ``reason``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from controlplane.clusters.documents import ConnectionSpec, FileRecord
+
+PAGE_SIZE = 500
+STALL_SECONDS = 30.0  # no byte for so long: Transient. A slow but moving stream never trips it.
+CHUNK_BYTES = 4 * 1024 * 1024  # how much one step of a range yields at most, roughly
+
+Chunk = bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """One file as a listing names it: ``path`` relative to the URI, ``revision`` as in FileRecord.revision."""
+
+    path: str
+    size_bytes: int
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Files in path order; ``next_token`` is "" on the last page. A page may be empty and still have a next one."""
+
+    files: tuple[ListedFile, ...]
+    next_token: str = ""
+
+
+class Source(Protocol):
+    """``uri`` is ``s3://bucket/prefix`` or ``file:///root/folder``; it must lie inside the connection's ``allowed``."""
+
+    spec: ConnectionSpec
+
+    def check(self, uri: str) -> None:
+        """Prove cheaply that the place exists, may be listed, and that one of its files may be read.
+
+        Raises Permanent: AccessDenied (credentials, policy), SourceUnavailable (no such bucket, folder or prefix),
+        InvalidRequest (outside the allowed list, refused address); Transient: SourceUnavailable.
+        """
+        ...
+
+    def list_page(self, uri: str, token: str = "", page_size: int = PAGE_SIZE) -> Page:
+        """The files below ``uri`` after ``token`` (opaque, from the previous page), at most ``page_size``."""
+        ...
+
+    def describe(self, uri: str, path: str) -> FileRecord:
+        """Size, revision and the strongest checksum that the store states for the whole file; reads no content."""
+        ...
+
+    def read_range(
+        self, uri: str, file: FileRecord, start: int, end: int, *, stall_seconds: float = STALL_SECONDS
+    ) -> Iterator[Chunk]:
+        """Yield exactly the bytes ``start`` (included) to ``end`` (excluded) of ``file.revision``.
+
+        Chunks are borrowed: use one before asking for the next. Permanent(SourceChanged) when the file is gone or is
+        no longer that revision; Transient(SourceUnavailable) when the stream breaks, ends early or stalls.
+        """
+        ...
+
+    def read_head(self, uri: str, file: FileRecord, length: int) -> bytes:
+        """The first ``length`` bytes (fewer when the file is shorter), for headers."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections. The source is not used afterwards."""
+        ...
