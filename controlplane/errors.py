@@ -104,5 +104,11 @@ class Stale(Permanent):
     status = 412
 
 
+class Unauthenticated(Permanent):
+    """Nobody valid is calling: no credentials, or credentials that do not count any more."""
+
+    status = 401
+
+
 class Denied(Permanent):
     status = 403

@@ -137,7 +137,7 @@ WHITENOISE_USE_FINDERS = True
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "controlplane.accounts.authentication.BearerTokenAuthentication",
-        "rest_framework.authentication.SessionAuthentication",
+        "controlplane.accounts.authentication.BrowserSessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["controlplane.accounts.permissions.ScopePermission"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
@@ -192,6 +192,7 @@ SOURCE_ROOTS = env.list("HEARTH_SOURCE_ROOTS", default=[str(STATE_DIR / "sources
 SOURCE_PRIVATE_ADDRESSES = env.bool("HEARTH_SOURCE_PRIVATE_ADDRESSES", default=True)
 SECRETS_DIR = Path(env.str("HEARTH_SECRETS_DIR", default=str(STATE_DIR / "secrets")))
 METRICS_TOKEN = env.str("HEARTH_METRICS_TOKEN", default="")
+TRUSTED_PROXIES = env.int("HEARTH_TRUSTED_PROXIES", default=0)  # hops whose X-Forwarded-For is believed
 WAIT_SLOTS = env.int("HEARTH_WAIT_SLOTS", default=8)  # half of the web workers' threads may hold ?wait=
 LOG_LEVEL = env.str("HEARTH_LOG_LEVEL", default="INFO")
 

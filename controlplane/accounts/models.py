@@ -33,7 +33,7 @@ class Scope(models.TextChoices):
     ADMIN = "admin"
 
 
-class User(AbstractUser):
+class User(AbstractUser):  # type: ignore[django-manager-missing]  # knox ships no types
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
 
 
@@ -50,7 +50,7 @@ class RoleGrant(Row):
         constraints = [models.UniqueConstraint(fields=["user", "target"], name="accounts_one_role_per_target")]
 
 
-class Token(AbstractAuthToken):
+class Token(AbstractAuthToken):  # type: ignore[misc]  # knox ships no types
     """A bearer token: shown once, stored as a digest. Empty lists of targets or addresses mean no limit."""
 
     id = models.UUIDField(default=new_id, editable=False, unique=True)
