@@ -44,3 +44,7 @@ fi
 # Not into site-packages: syncing those to a lock file would remove the installer that does it.
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --require-hashes \
     --target .venv/bootstrap --requirement requirements/bootstrap.txt
+
+# So that Hearth's packages are found from wherever a program of this environment is started.
+.venv/bin/python -c 'import pathlib, sysconfig
+pathlib.Path(sysconfig.get_path("purelib"), "hearth.pth").write_text(str(pathlib.Path.cwd()) + "\n")'

@@ -1,0 +1,102 @@
+"""Loopback ports: free ones for the servers nobody types, and a clear sentence for the one somebody did."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+from controlplane.embedded.problems import EmbeddedError
+
+HOST = "127.0.0.1"
+# Below the range the system hands to outgoing connections: a server that restarts finds its port still free.
+_CHOICES = range(20_000, 32_000)
+
+
+def free_ports(count: int) -> list[int]:
+    """``count`` different ports that nothing listens on now; all are held open together while choosing."""
+    with ExitStack() as held:
+        ports: list[int] = []
+        for candidate in random.sample(_CHOICES, len(_CHOICES)):
+            if len(ports) == count:
+                break
+            listener = held.enter_context(socket.socket())
+            # SO_REUSEADDR ignores connections that are winding down, as every server here does.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind((HOST, candidate))
+            except OSError:
+                continue
+            ports.append(candidate)
+        return ports
+
+
+def free_port() -> int:
+    """One port that nothing listens on now."""
+    return free_ports(1)[0]
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this loopback port."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def is_listening(port: int, timeout: float = 0.5) -> bool:
+    """Whether something accepts connections on this loopback port; waits at most ``timeout`` seconds."""
+    try:
+        with socket.create_connection((HOST, port), timeout=timeout):
+            return True
+    except OSError:
+        return False
+
+
+def require_port(port: int, remedy: str) -> None:
+    """Raise EmbeddedError naming who holds ``port``, followed by the ``remedy``."""
+    if not 1 <= port <= 65_535:
+        raise EmbeddedError(f"{port} is no port; use one from 1024 to 65535.")
+    if is_free(port):
+        return
+    if port < 1024 and os.geteuid() != 0 and not is_listening(port):
+        raise EmbeddedError(f"Port {port} is reserved for root. {remedy}")
+    owner = _owner(port)
+    by = f"by {owner}" if owner else "by another program"
+    raise EmbeddedError(f"Port {port} on {HOST} is taken {by}. {remedy}")
+
+
+def _owner(port: int) -> str:
+    """Name and pid of the process listening on ``port``; empty where the system does not tell us."""
+    inodes = _listening_inodes(port)
+    if not inodes:
+        return ""
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted.isdisjoint(os.readlink(link) for link in (process / "fd").iterdir()):
+                continue
+            return f"{(process / 'comm').read_text().strip()} (process {process.name})"
+        except OSError:  # ended meanwhile, or belongs to somebody else
+            continue
+    return ""
+
+
+def _listening_inodes(port: int) -> set[str]:
+    found: set[str] = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        try:
+            rows: Iterable[str] = table.read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            fields = row.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                found.add(fields[9])
+    return found

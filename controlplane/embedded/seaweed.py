@@ -1,0 +1,156 @@
+"""SeaweedFS as the demo's and the tests' S3: loopback only, own key, every port chosen, nothing reported home."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.embedded import ports
+from controlplane.embedded.problems import EmbeddedError
+from controlplane.embedded.processes import Spec
+
+REGION = "us-east-1"
+_PORTS = (
+    "master.port",
+    "master.port.grpc",
+    "volume.port",
+    "volume.port.public",
+    "volume.port.grpc",
+    "filer.port",
+    "filer.port.public",
+    "filer.port.grpc",
+    "s3.port",
+    "s3.port.grpc",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class S3:
+    """Where an S3 server is and how to enter. ``repr`` hides the secret, so that logs do."""
+
+    endpoint: str
+    access_key: str
+    secret_key: str
+    region: str = REGION
+
+    def __repr__(self) -> str:
+        return f"S3(endpoint={self.endpoint!r}, access_key={self.access_key!r})"
+
+
+class Seaweed:
+    """One S3 server with its data in ``<state>/s3``; keys survive restarts, ports do not."""
+
+    name = "s3"
+
+    def __init__(self, state: Path, *, port: int | None = None) -> None:
+        self.folder = state.absolute() / "s3"
+        self._ports = dict(zip(_PORTS, ports.free_ports(len(_PORTS)), strict=True))
+        if port is not None:
+            self._ports["s3.port"] = port
+        self._keys: dict[str, str] = {}
+
+    @property
+    def s3(self) -> S3:
+        """Address and keys."""
+        return S3(
+            endpoint=f"http://{ports.HOST}:{self._ports['s3.port']}",
+            access_key=self._keys["accessKey"],
+            secret_key=self._keys["secretKey"],
+        )
+
+    def prepare(self) -> None:
+        """Write the identity of the one user, mode 0600."""
+        for part in ("", "data", "meta"):
+            (self.folder / part).mkdir(mode=0o700, exist_ok=True)
+        path = self.folder / "identities.json"
+        if not path.exists():
+            keys = {"accessKey": f"HEARTH{secrets.token_hex(7).upper()}", "secretKey": secrets.token_hex(20)}
+            actions = ["Admin", "Read", "Write", "List", "Tagging"]
+            path.touch(mode=0o600)
+            path.write_text(json.dumps({"identities": [{"name": "hearth", "credentials": [keys], "actions": actions}]}))
+        self._keys = json.loads(path.read_text())["identities"][0]["credentials"][0]
+        self.sweep()
+        (self.folder / "ports.json").write_text(json.dumps(self._ports))
+
+    def spec(self) -> Spec:
+        """How to run it: master, volume, filer and S3 in one process."""
+        options = {
+            "dir": str(self.folder / "data"),
+            "master.dir": str(self.folder / "meta"),
+            "ip": ports.HOST,
+            "ip.bind": ports.HOST,
+            **{key: str(port) for key, port in self._ports.items()},
+            "master.telemetry": "false",
+            "master.volumeSizeLimitMB": "1024",
+            "volume.max": "500",
+            "volume.minFreeSpace": "1",
+            "volume.preStopSeconds": "0",
+            "s3": "true",
+            "s3.config": str(self.folder / "identities.json"),
+            "s3.iam": "false",
+            "s3.port.iceberg": "0",
+            "s3.port.lance": "0",
+            "s3.allowDeleteBucketNotEmpty": "true",
+            "filer.localSocket": self._socket("filer"),
+            "s3.localSocket": self._socket("s3"),
+        }
+        # One volume at a time for each bucket instead of seven: the default suits racks, not folders.
+        env = {"WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
+        argv = [str(_binary()), "-logtostderr=true", "server", *(f"-{key}={value}" for key, value in options.items())]
+        return Spec(
+            name=self.name,
+            argv=argv,
+            env=env,
+            cwd=self.folder,
+            ready=self.is_ready,
+            ready_within=60.0,
+            # It waits for its own filer's streams, which never end; its files are safe against a kill.
+            stop_within=1.5,
+        )
+
+    def is_ready(self) -> bool:
+        """Whether S3 answers and the master has somewhere to write."""
+        try:
+            master = f"http://{ports.HOST}:{self._ports['master.port']}/dir/status"
+            with urllib.request.urlopen(master, timeout=2) as answer:
+                if not json.load(answer)["Topology"]["Max"]:
+                    return False
+            with urllib.request.urlopen(self.s3.endpoint, timeout=2):
+                return True
+        except urllib.error.HTTPError as refused:
+            refused.close()
+            return refused.code == 403  # without a signature: it is up, and it asks for the key
+        except (OSError, ValueError, KeyError):
+            return False
+
+    def sweep(self) -> None:
+        """Remove the socket files that the last run left in /tmp, which no option moves or cleans up."""
+        try:
+            last = json.loads((self.folder / "ports.json").read_text())
+        except (OSError, ValueError):
+            return
+        for part in ("master", "volume", "filer", "s3"):
+            Path(f"/tmp/seaweedfs-{part}-grpc-{last.get(f'{part}.port.grpc')}.sock").unlink(missing_ok=True)
+
+    def _socket(self, part: str) -> str:
+        """A socket's path may hold 107 bytes; a deep state folder falls back to the system's temporary one."""
+        inside = self.folder / f"{part}.sock"
+        inside.unlink(missing_ok=True)
+        if len(str(inside)) < 100:
+            return str(inside)
+        return str(Path(tempfile.gettempdir()) / f"hearth-{part}-{self._ports['s3.port']}.sock")
+
+
+def _binary() -> Path:
+    beside = Path(sys.executable).parent / "weed"
+    found = str(beside) if beside.exists() else shutil.which("weed")
+    if found is None:
+        raise EmbeddedError("The embedded S3 server is not installed. Run it through 'make run'.")
+    return Path(found)
