@@ -1,13 +1,14 @@
 """Rows of the cache: catalogue, pins, entries and the loop's bookkeeping."""
 
 from caches.models.catalogue import Artifact, DriftState, Model, ModelVersion, SourceConnection, VersionState
-from caches.models.entries import CacheEntry, EntryChange, Transfer
+from caches.models.entries import CacheEntry, ConsumerSeen, EntryChange, Transfer
 from caches.models.loop import NodeProjection, PoolLoop, Webhook, WebhookDelivery
 from caches.models.pins import GateType, Pin
 
 __all__ = [
     "Artifact",
     "CacheEntry",
+    "ConsumerSeen",
     "DriftState",
     "EntryChange",
     "GateType",

@@ -17,6 +17,7 @@ class CacheEntry(Row):
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="entries")
     artifact = models.ForeignKey(Artifact, on_delete=models.PROTECT, related_name="entries")
     desired = models.CharField(max_length=8, choices=[(a.value, a.value) for a in Action], blank=True, default="")
+    wanted_at = models.DateTimeField(null=True)  # when Ensure was first projected; queueing is measured from here
     evict_requested_at = models.DateTimeField(null=True, blank=True)
     verify_round = models.PositiveIntegerField(default=0)
     retry_round = models.PositiveIntegerField(default=0)
@@ -31,6 +32,7 @@ class CacheEntry(Row):
     bytes_done = models.BigIntegerField(default=0)
     bytes_total = models.BigIntegerField(default=0)
     bytes_moved = models.BigIntegerField(default=0)
+    bytes_recorded = models.BigIntegerField(default=0)  # the part of bytes_moved that Transfer rows already hold
     rate_bytes_per_second = models.FloatField(null=True)
     eta_seconds = models.FloatField(null=True)
     started_at = models.DateTimeField(null=True)
@@ -82,3 +84,18 @@ class Transfer(models.Model):
     seconds = models.FloatField()
     queued_seconds = models.FloatField(default=0)
     ended_at = models.DateTimeField(db_index=True)
+
+
+class ConsumerSeen(models.Model):
+    """Who mounts what, as the watcher last saw it: good for pages and forecasts. An eviction asks the cluster afresh."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="consumers")
+    uid = models.CharField(max_length=100)
+    name = models.CharField(max_length=253)
+    digests = models.JSONField(default=list)
+    observed_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["node", "uid"], name="caches_consumer_once_per_node")]
