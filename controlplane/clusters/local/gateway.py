@@ -1,0 +1,159 @@
+"""ClusterGateway on the local fleet's store. Images, workloads and logs are NotApplicable until there are engines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from controlplane.clusters import codec
+from controlplane.clusters.documents import Consumer, Manifest, NodeCacheSpec, NodeCacheStatus
+from controlplane.clusters.gateway import (
+    Capabilities,
+    ClusterEvent,
+    EventType,
+    ImageHolder,
+    ImagePresence,
+    Kind,
+    Listing,
+    NotApplicable,
+    NotFound,
+    Observed,
+    ObservedNodeCache,
+    WatchEvent,
+    Workload,
+)
+from controlplane.clusters.local import database, leases, manifests, nodes, secrets
+from controlplane.clusters.local.store import KEEP_CHANGES, Store, Stored
+
+POLL_SECONDS = 0.2
+
+
+class LocalGateway:
+    """See ClusterGateway. ``fleet`` is the fleet's folder; every call fails Unreachable while there is none."""
+
+    def __init__(self, fleet: Path, *, keep_changes: int = KEEP_CHANGES, poll_seconds: float = POLL_SECONDS) -> None:
+        self.fleet = Path(fleet)
+        self._poll_seconds = poll_seconds
+        self._store = Store(self.fleet, keep_changes=keep_changes)
+
+    def capabilities(self) -> Capabilities:
+        with self._store.read():
+            return Capabilities(taints=True, server_side_apply=True, version=f"local/{database.SCHEMA_VERSION}")
+
+    def list(self, kind: Kind) -> Listing:
+        if kind is Kind.NODE:
+            leases.leases_expire(self._store)
+        with self._store.read() as session:
+            return Listing(items=tuple(_observed(stored) for stored in session.all(kind)), token=session.token(kind))
+
+    def watch(self, kind: Kind, token: str, timeout_seconds: float) -> Iterator[WatchEvent]:
+        """See ClusterGateway.watch. Ends with a bookmark, so that a quiet kind's token never grows too old."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._store.connected() as connection:
+            while True:
+                last = time.monotonic() >= deadline
+                if kind is Kind.NODE:
+                    leases.leases_expire(self._store)
+                with self._store.session(connection) as session:
+                    changes, following = session.changes(kind, token)
+                store = token.rpartition(".")[0]
+                for change in changes:
+                    yield WatchEvent(change.type, kind, f"{store}.{change.version}", _observed(change.object))
+                token = following
+                if last:
+                    yield WatchEvent(EventType.BOOKMARK, kind, token, None)
+                    return
+                time.sleep(min(self._poll_seconds, max(0.0, deadline - time.monotonic())))
+
+    def consumers(self, node_name: str, node_uid: str) -> tuple[Consumer, ...]:
+        with self._store.read() as session:
+            _incarnation(session_node=nodes.node_get(session, node_name), uid=node_uid)
+            found = (codec.loads(Consumer, stored.spec) for stored in session.all(Kind.CONSUMER))
+            return tuple(consumer for consumer in found if consumer.node_uid == node_uid)
+
+    def apply_node_cache(self, spec: NodeCacheSpec) -> int:
+        with self._store.write() as session:
+            _incarnation(session_node=nodes.node_get(session, spec.node_name), uid=spec.node_uid)
+            known = session.get(Kind.NODE_CACHE, spec.node_name)
+            status = known.status if known is not None and known.uid == spec.node_uid else None
+            return session.put(Kind.NODE_CACHE, spec.node_name, spec.node_uid, spec=codec.dumps(spec), status=status)
+
+    def apply_manifest(self, manifest: Manifest) -> None:
+        with self._store.write() as session:
+            manifests.manifest_put(session, manifest)
+
+    def delete_manifest(self, digest: str) -> None:
+        with self._store.write() as session:
+            manifests.manifest_delete(session, digest)
+
+    def apply_secret(self, name: str, data: Mapping[str, str]) -> None:
+        with self._store.read(), database.translated(self.fleet):
+            secrets.secret_write(self.fleet, name, data)
+
+    def delete_secret(self, name: str) -> None:
+        with self._store.read(), database.translated(self.fleet):
+            secrets.secret_delete(self.fleet, name)
+
+    def set_node_labels(self, node_name: str, node_uid: str, labels: Mapping[str, str | None]) -> None:
+        with self._store.write() as session:
+            merged = {**nodes.node_get(session, node_name, node_uid).labels, **labels}
+            kept = {label: value for label, value in merged.items() if value is not None}
+            nodes.node_change(session, node_name, node_uid, labels=kept)
+
+    def set_node_taint(self, node_name: str, node_uid: str, taint: str, present: bool) -> None:
+        with self._store.write() as session:
+            taints = set(nodes.node_get(session, node_name, node_uid).taints) - {taint}
+            nodes.node_change(
+                session, node_name, node_uid, taints=tuple(sorted(taints | {taint} if present else taints))
+            )
+
+    def apply_image_holder(self, holder: ImageHolder) -> None:
+        _no("container images")
+
+    def delete_image_holder(self, pool: str, reference: str) -> None:
+        _no("container images")
+
+    def image_presence(self, pool: str) -> tuple[ImagePresence, ...]:
+        _no("container images")
+
+    def apply_workload(self, workload: Workload) -> None:
+        _no("workloads")
+
+    def delete_workload(self, namespace: str, name: str) -> None:
+        _no("workloads")
+
+    def logs(self, consumer_uid: str, max_bytes: int) -> bytes:
+        _no("logs")
+
+
+def _no(what: str) -> NoReturn:
+    raise NotApplicable(f"The local fleet has no {what}.")
+
+
+def _incarnation(*, session_node: nodes.LocalNode, uid: str) -> None:
+    if session_node.uid != uid:
+        raise NotFound(f"Node {session_node.name} is {session_node.uid} now; {uid} is gone.")
+
+
+def _observed(stored: Stored) -> Observed:
+    return _READERS[Kind(stored.kind)](stored)
+
+
+def _observed_node_cache(stored: Stored) -> ObservedNodeCache:
+    return ObservedNodeCache(
+        node_name=stored.name,
+        node_uid=stored.uid,
+        generation=stored.generation,
+        spec=codec.loads(NodeCacheSpec, stored.spec),
+        status=None if stored.status is None else codec.loads(NodeCacheStatus, stored.status),
+    )
+
+
+_READERS: Mapping[Kind, Callable[[Stored], Observed]] = {
+    Kind.NODE: nodes.observed_node,
+    Kind.NODE_CACHE: _observed_node_cache,
+    Kind.CONSUMER: lambda stored: codec.loads(Consumer, stored.spec),
+    Kind.EVENT: lambda stored: codec.loads(ClusterEvent, stored.spec),
+}

@@ -1,0 +1,47 @@
+"""Which gateway speaks to which cluster. The only place that knows the kinds of gateway."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from uuid import UUID
+
+from controlplane.clusters.gateway import ClusterGateway
+from controlplane.clusters.models import Cluster, ClusterType
+from controlplane.errors import Invalid
+
+_lock = threading.Lock()
+_gateways: dict[UUID, tuple[str, str, ClusterGateway]] = {}
+_overrides: dict[UUID, ClusterGateway] = {}
+
+
+def gateway_for(cluster: Cluster) -> ClusterGateway:
+    """The cluster's gateway, one per process; a changed type or address makes a new one. Connects to nothing yet."""
+    with _lock:
+        if (override := _overrides.get(cluster.pk)) is not None:
+            return override
+        known = _gateways.get(cluster.pk)
+        if known is None or known[:2] != (cluster.type, cluster.address):
+            known = (cluster.type, cluster.address, _open(cluster))
+            _gateways[cluster.pk] = known
+        return known[2]
+
+
+def override_gateway(cluster_id: UUID, gateway: ClusterGateway | None) -> None:
+    """For tests: answer with this gateway from now on; None takes the override back."""
+    with _lock:
+        _overrides.pop(cluster_id, None)
+        if gateway is not None:
+            _overrides[cluster_id] = gateway
+
+
+def _open(cluster: Cluster) -> ClusterGateway:
+    if cluster.type == ClusterType.LOCAL:
+        from controlplane.clusters.local.gateway import LocalGateway
+
+        return LocalGateway(Path(cluster.address))
+    raise Invalid(
+        "cluster:user:unsupported-type",
+        f"Cluster {cluster.name} is of type {cluster.type}, which this version cannot speak to.",
+        next_step="Use a cluster of type Local.",
+    )
