@@ -1,0 +1,213 @@
+"""Filters that REST and the pages share. Each is named like the field it reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django_filters import (
+    BooleanFilter,
+    CharFilter,
+    ChoiceFilter,
+    FilterSet,
+    IsoDateTimeFilter,
+    MultipleChoiceFilter,
+    UUIDFilter,
+)
+
+from caches.models import CacheEntry, DriftState, Model, ModelVersion, Pin, SourceConnection, VersionState, Webhook
+from caches.selectors.entries import SHOWN_STATES
+from controlplane.accounts.models import Token
+from controlplane.audit.models import AuditEvent, Via
+from controlplane.clusters.documents import Action, ArtifactKind, NodeState, Reason, SourceType
+from controlplane.clusters.models import Cluster, ClusterType, Node, NodePool
+from controlplane.operations.models import Operation, OperationKind, OperationState
+
+
+def _choices(names: Any) -> list[tuple[str, str]]:
+    return [(str(name), str(name)) for name in names]
+
+
+def pool_is(full_name: str, *, cluster: str, pool: str) -> Q:
+    """``cluster.pool``, or a pool's name alone in whatever cluster."""
+    cluster_name, dot, pool_name = full_name.partition(".")
+    return Q(**{cluster: cluster_name, pool: pool_name}) if dot else Q(**{pool: full_name})
+
+
+class Filters(FilterSet):  # type: ignore[misc]  # django-filter ships no types
+    """Base of every filter set."""
+
+
+class PoolFilter(CharFilter):  # type: ignore[misc]
+    """Accepts ``cluster.pool`` or a bare pool name; ``prefix`` leads from the row to its pool."""
+
+    def __init__(self, *, prefix: str, cluster: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.prefix, self.cluster = prefix, cluster
+
+    def filter(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        if not value:
+            return rows
+        return rows.filter(pool_is(value, cluster=self.cluster, pool=f"{self.prefix}name"))
+
+
+class ConnectionFilter(Filters):
+    name = CharFilter()
+    type = ChoiceFilter(choices=_choices(SourceType))
+    state = CharFilter()
+
+    class Meta:
+        model = SourceConnection
+        fields: list[str] = []
+
+
+class ClusterFilter(Filters):
+    name = CharFilter()
+    type = ChoiceFilter(choices=ClusterType.choices)
+
+    class Meta:
+        model = Cluster
+        fields: list[str] = []
+
+
+class NodePoolFilter(Filters):
+    cluster = CharFilter(field_name="cluster__name")
+    name = CharFilter()
+
+    class Meta:
+        model = NodePool
+        fields: list[str] = []
+
+
+class NodeFilter(Filters):
+    """Nodes that are gone for good are left out unless they are asked for by ``state`` or ``uid``."""
+
+    cluster = CharFilter(field_name="cluster__name")
+    pool = PoolFilter(prefix="pool__", cluster="cluster__name")
+    name = CharFilter()
+    uid = CharFilter()
+    state = MultipleChoiceFilter(field_name="shown_state", choices=_choices(NodeState))
+
+    class Meta:
+        model = Node
+        fields: list[str] = []
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().filter_queryset(queryset)
+        asked = self.form.cleaned_data.get("state") or self.form.cleaned_data.get("uid")
+        return rows if asked else rows.filter(lost_at__isnull=True)
+
+
+class ModelFilter(Filters):
+    name = CharFilter()
+    search = CharFilter(field_name="name", lookup_expr="icontains")
+
+    class Meta:
+        model = Model
+        fields: list[str] = []
+
+
+class VersionFilter(Filters):
+    model = CharFilter(field_name="model__name")
+    version = CharFilter()
+    state = ChoiceFilter(choices=VersionState.choices)
+    drift = ChoiceFilter(choices=DriftState.choices)
+    connection = CharFilter(field_name="connection__name")
+    digest = CharFilter(field_name="artifact__digest")
+
+    class Meta:
+        model = ModelVersion
+        fields: list[str] = []
+
+
+class PinFilter(Filters):
+    model = CharFilter(field_name="version__model__name")
+    version = CharFilter(field_name="version__version")
+    pool = CharFilter(method="by_pool")
+    suspended = BooleanFilter()
+
+    class Meta:
+        model = Pin
+        fields: list[str] = []
+
+    def by_pool(self, rows: QuerySet[Pin], name: str, value: str) -> QuerySet[Pin]:
+        named = Pin.objects.filter(pool_is(value, cluster="pools__cluster__name", pool="pools__name"))
+        return rows.filter(pk__in=named.values("pk"))
+
+
+class EntryFilter(Filters):
+    """Entries of nodes that are gone are left out unless state=Lost is asked for."""
+
+    cluster = CharFilter(field_name="node__cluster__name")
+    pool = PoolFilter(prefix="node__pool__", cluster="node__cluster__name")
+    node = CharFilter(field_name="node__name")
+    node_id = UUIDFilter(field_name="node_id")
+    model = CharFilter(method="by_version")
+    version = CharFilter(method="by_version")
+    digest = CharFilter(field_name="artifact__digest")
+    kind = ChoiceFilter(field_name="artifact__kind", choices=_choices(ArtifactKind))
+    desired = ChoiceFilter(choices=_choices(Action))
+    state = MultipleChoiceFilter(field_name="shown_state", choices=_choices(SHOWN_STATES))
+    reason = MultipleChoiceFilter(choices=_choices(Reason))
+
+    class Meta:
+        model = CacheEntry
+        fields: list[str] = []
+
+    def by_version(self, rows: QuerySet[CacheEntry], name: str, value: str) -> QuerySet[CacheEntry]:
+        lookup = {"model": "model__name", "version": "version"}[name]
+        return rows.filter(artifact__in=ModelVersion.objects.filter(**{lookup: value}).values("artifact"))
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().filter_queryset(queryset)
+        asked = self.form.cleaned_data.get("state") or self.form.cleaned_data.get("node_id")
+        return rows if asked else rows.filter(node__lost_at__isnull=True)
+
+
+class OperationFilter(Filters):
+    kind = MultipleChoiceFilter(choices=OperationKind.choices)
+    state = MultipleChoiceFilter(choices=OperationState.choices)
+    subject_type = CharFilter()
+    subject_id = CharFilter()
+    started_by = CharFilter()
+    created_after = IsoDateTimeFilter(field_name="created_at", lookup_expr="gte")
+    created_before = IsoDateTimeFilter(field_name="created_at", lookup_expr="lt")
+
+    class Meta:
+        model = Operation
+        fields: list[str] = []
+
+
+class AuditFilter(Filters):
+    actor = CharFilter()
+    action = CharFilter()
+    object_type = CharFilter()
+    object_id = CharFilter()
+    object_name = CharFilter(lookup_expr="icontains")
+    via = ChoiceFilter(choices=Via.choices)
+    request_id = CharFilter()
+    operation_id = UUIDFilter()
+    after = IsoDateTimeFilter(field_name="at", lookup_expr="gte")
+    before = IsoDateTimeFilter(field_name="at", lookup_expr="lt")
+
+    class Meta:
+        model = AuditEvent
+        fields: list[str] = []
+
+
+class TokenFilter(Filters):
+    name = CharFilter()
+    owner = CharFilter(field_name="user__username")
+
+    class Meta:
+        model = Token
+        fields: list[str] = []
+
+
+class WebhookFilter(Filters):
+    name = CharFilter()
+    enabled = BooleanFilter()
+
+    class Meta:
+        model = Webhook
+        fields: list[str] = []

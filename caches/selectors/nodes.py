@@ -1,0 +1,149 @@
+"""Clusters, pools and nodes for pages and REST, with what each node should hold and holds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db.models import (
+    Case,
+    CharField,
+    Count,
+    DateTimeField,
+    DurationField,
+    ExpressionWrapper,
+    F,
+    Q,
+    QuerySet,
+    Value,
+    When,
+)
+from django.db.models.functions import Coalesce
+from django.utils import timezone
+
+from caches.domain.pool_view import PlacementType
+from caches.models import CacheEntry, Pin
+from controlplane.accounts.access import targets_filter
+from controlplane.clusters.documents import Action, EntryState, NodeState
+from controlplane.clusters.models import Cluster, Node, NodePool
+
+DEFAULT_FRESHNESS_SECONDS = 120.0  # of a node that no pool selects
+Targets = frozenset[str] | None  # accounts.access.readable_targets
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCoverage:
+    """Pinned artifacts that belong on a node, and those that are verified there now."""
+
+    required: int = 0
+    ready: int = 0
+    bytes_required: int = 0
+    bytes_ready: int = 0
+
+
+def clusters_list(*, targets: Targets = None) -> QuerySet[Cluster]:
+    """Clusters the reader may see in whole or in part, with ``nodes_count`` live nodes."""
+    names = None if targets is None else {target.partition(".")[0] for target in targets}
+    rows = Cluster.objects.all() if names is None else Cluster.objects.filter(name__in=names)
+    return rows.annotate(nodes_count=Count("nodes", filter=Q(nodes__lost_at__isnull=True)))
+
+
+def pools_list(*, targets: Targets = None) -> QuerySet[NodePool]:
+    """Pools with their cluster and ``nodes_count`` live nodes."""
+    rows = NodePool.objects.filter(targets_filter(targets, cluster="cluster__name", pool="name"))
+    return rows.select_related("cluster").annotate(nodes_count=Count("nodes", filter=Q(nodes__lost_at__isnull=True)))
+
+
+def nodes_list(*, targets: Targets = None, now: datetime | None = None) -> QuerySet[Node]:
+    """Node incarnations with cluster and pool; ``shown_state`` is their NodeState at ``now``."""
+    visible = targets_filter(targets, cluster="cluster__name", pool="pool__name")
+    rows = Node.objects.filter(visible).select_related("cluster", "pool__cluster")
+    return rows.annotate(shown_state=_node_state(now or timezone.now()))
+
+
+def stale(now: datetime, field: str, pool: str) -> Q:
+    """A condition: the time in ``field`` is older than the pool's freshness limit. SQL form of freshness.is_fresh."""
+    seconds = Coalesce(F(f"{pool}freshness_seconds"), Value(DEFAULT_FRESHNESS_SECONDS))
+    age = ExpressionWrapper(seconds * Value(timedelta(seconds=1)), output_field=DurationField())
+    limit = ExpressionWrapper(Value(now, output_field=DateTimeField()) - age, output_field=DateTimeField())
+    return Q(**{f"{field}__isnull": True}) | Q(**{f"{field}__lt": limit})
+
+
+def last_known(node: Node) -> str | None:
+    """What an Unknown node last was, None when nobody ever said."""
+    if node.ready is None:
+        return None
+    if not node.ready:
+        return NodeState.NOT_READY
+    return NodeState.READY if node.schedulable else NodeState.CORDONED
+
+
+def free_bytes(node: Node) -> int | None:
+    """Bytes that nobody occupies on the node's disk, None while its size is unknown."""
+    if node.capacity_bytes is None:
+        return None
+    return max(0, node.capacity_bytes - node.used_bytes - node.other_bytes)
+
+
+def node_coverage(nodes: Sequence[Node]) -> Mapping[UUID, NodeCoverage]:
+    """Coverage of each node in three queries, however many nodes. Nodes need ``shown_state`` (nodes_list)."""
+    entries = _entries_by_node(nodes)
+    pins = _pins_by_pool({node.pool_id for node in nodes if node.pool_id is not None})
+    return {node.id: _coverage(node, pins.get(node.pool_id, ()), entries.get(node.id, {})) for node in nodes}
+
+
+def _node_state(now: datetime) -> Case:
+    return Case(
+        When(lost_at__isnull=False, then=Value(NodeState.LOST.value)),
+        When(Q(ready__isnull=True) | stale(now, "observed_at", "pool__"), then=Value(NodeState.UNKNOWN.value)),
+        When(ready=False, then=Value(NodeState.NOT_READY.value)),
+        When(stale(now, "reported_at", "pool__"), then=Value(NodeState.UNKNOWN.value)),
+        When(schedulable=True, then=Value(NodeState.READY.value)),
+        default=Value(NodeState.CORDONED.value),
+        output_field=CharField(),
+    )
+
+
+def _entries_by_node(nodes: Sequence[Node]) -> Mapping[UUID, Mapping[UUID, CacheEntry]]:
+    found: dict[UUID, dict[UUID, CacheEntry]] = defaultdict(dict)
+    rows = CacheEntry.objects.filter(node__in=nodes).only("node_id", "artifact_id", "state", "desired")
+    for entry in rows:
+        found[entry.node_id][entry.artifact_id] = entry
+    return found
+
+
+def _pins_by_pool(pool_ids: Iterable[UUID]) -> Mapping[UUID | None, Sequence[Pin]]:
+    found: dict[UUID | None, list[Pin]] = defaultdict(list)
+    live = Pin.objects.filter(removed_at__isnull=True, version__artifact__isnull=False, pools__in=list(pool_ids))
+    rows = live.select_related("version__artifact").defer("version__artifact__manifest").distinct()
+    for pin in rows.prefetch_related("pools"):
+        for pool in pin.pools.all():
+            found[pool.id].append(pin)
+    return found
+
+
+def _coverage(node: Node, pins: Sequence[Pin], entries: Mapping[UUID, CacheEntry]) -> NodeCoverage:
+    if node.lost_at is not None:
+        return NodeCoverage()
+    needed = {
+        pin.version.artifact_id: pin.version.artifact.size_bytes  # type: ignore[union-attr]  # filtered above
+        for pin in pins
+        if _belongs(pin, node, entries.get(pin.version.artifact_id))  # type: ignore[arg-type]
+    }
+    fresh = node.shown_state != NodeState.UNKNOWN  # type: ignore[attr-defined]  # annotated by nodes_list
+    ready = {
+        artifact: size
+        for artifact, size in needed.items()
+        if fresh and (entry := entries.get(artifact)) is not None and entry.state == EntryState.READY  # type: ignore[arg-type]
+    }
+    return NodeCoverage(len(needed), len(ready), sum(needed.values()), sum(ready.values()))
+
+
+def _belongs(pin: Pin, node: Node, entry: CacheEntry | None) -> bool:
+    if any(node.labels.get(label) != value for label, value in pin.node_selector.items()):
+        return False
+    # Which nodes a count or percentage falls on is the planner's choice; its choice shows in what is desired.
+    return pin.placement_type == PlacementType.ALL or (entry is not None and entry.desired == Action.ENSURE)

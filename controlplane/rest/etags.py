@@ -1,0 +1,36 @@
+"""ETag and If-Match on objects that people edit: an update based on an old reading is refused with 412."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from rest_framework.request import Request
+
+from controlplane.errors import Stale
+from controlplane.models_base import Row
+
+_TAG = re.compile(r'(?:W/)?"([^"]*)"')
+
+
+def etag_of(row: Row) -> str:
+    """The row's version: its ``updated_at`` in microseconds, as a strong tag."""
+    return f'"{int(row.updated_at.timestamp() * 1_000_000):x}"'
+
+
+def expected_version(request: Request, row: Row) -> datetime | None:
+    """What the service must find unchanged (``if_updated_at``): None when the caller sent no If-Match, or ``*``.
+
+    Raises errors.Stale at once when the row is already another version than any that was named.
+    """
+    header = request.headers.get("If-Match", "").strip()
+    if not header or header == "*":
+        return None
+    current = etag_of(row)
+    if current not in {f'"{tag}"' for tag in _TAG.findall(header)}:
+        raise Stale(
+            "request:user:stale",
+            "Somebody changed the object since you read it.",
+            next_step="Read it again, look at what changed, and send the change with the new ETag.",
+        )
+    return row.updated_at

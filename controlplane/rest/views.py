@@ -1,0 +1,97 @@
+"""The base of every API class: strict parameters, idempotent POSTs, pages, CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django_filters import FilterSet
+from rest_framework.exceptions import NotAuthenticated
+from rest_framework.generics import GenericAPIView
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane.accounts.models import Scope
+from controlplane.rest import idempotency, paging
+from controlplane.rest.renderers import CsvRenderer
+from controlplane.rest.validation import check_parameters
+
+
+class HearthView(APIView):
+    """``parameters`` names the query parameters that each method reads; ``redacted`` the answer's one-time secrets."""
+
+    read_scope: ClassVar[Scope | None] = Scope.READ
+    write_scope: ClassVar[Scope | None] = Scope.ADMIN
+    parameters: ClassVar[Mapping[str, Sequence[str]]] = {}
+    redacted: ClassVar[Sequence[str]] = ()
+    edited = False  # ETag on GET, If-Match on PATCH and DELETE
+
+    _claim: idempotency.Claim | None = None
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        check_parameters(request, self.known_parameters(request.method or "GET"))
+        if request.method == "POST":
+            self._claim = idempotency.claim(request)
+
+    def known_parameters(self, method: str) -> set[str]:
+        """What ``?…=`` may name for this method."""
+        return {*self.parameters.get(method, ()), "format"}
+
+    def permission_denied(self, request: Request, message: str | None = None, code: str | None = None) -> Any:
+        # The one permission class answers False only when nobody is signed in.
+        raise NotAuthenticated
+
+    def handle_exception(self, exc: Exception) -> Any:
+        if isinstance(exc, idempotency.Replay):
+            return exc.response()
+        return super().handle_exception(exc)
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        response = super().finalize_response(request, response, *args, **kwargs)
+        if (held := self._claim) is not None:
+            if isinstance(response, Response):
+                response.add_post_render_callback(lambda done: idempotency.settle(held, done, self.redacted))
+            else:
+                idempotency.settle(held, response, self.redacted)
+        return response
+
+    def still_working(self) -> None:
+        """Called while a wait holds the answer: keeps the Idempotency-Key of this request from being taken over."""
+        if self._claim is not None:
+            idempotency.touch(self._claim)
+
+
+class RowsView(HearthView, GenericAPIView[Any]):
+    """GET is a filtered, ordered page of ``rows()``, as JSON or CSV. A subclass may add POST."""
+
+    renderer_classes = [JSONRenderer, CsvRenderer]
+    filterset_class: ClassVar[type[FilterSet] | None] = None
+    ordering_fields: ClassVar[Mapping[str, str]] = {}
+    ordering: ClassVar[str] = ""
+
+    def rows(self) -> QuerySet[Any]:
+        """The selector's queryset for this request."""
+        raise NotImplementedError
+
+    def present(self, rows: Sequence[Any]) -> Sequence[Any]:
+        """What the serializer gets for one page of rows: views that join further facts override it."""
+        return rows
+
+    def get_queryset(self) -> QuerySet[Any]:
+        return self.rows()
+
+    def get(self, request: Request, **kwargs: Any) -> Response:
+        found = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
+        serializer = self.get_serializer(self.present(found or []), many=True)
+        return self.get_paginated_response(serializer.data)
+
+    def known_parameters(self, method: str) -> set[str]:
+        known = super().known_parameters(method)
+        if method in ("GET", "HEAD"):
+            filters = self.filterset_class.base_filters if self.filterset_class is not None else {}
+            known |= {*filters, *paging.PARAMETERS}
+        return known
