@@ -126,7 +126,7 @@ def _file(line: list[object]) -> FileRecord:
     return FileRecord(
         path=_text(path),
         size_bytes=size,
-        algorithm=Algorithm(algorithm),
+        algorithm=Algorithm(_text(algorithm)),
         checksum=_text(checksum),
         revision=_text(revision),
         version_id=_text(version_id),

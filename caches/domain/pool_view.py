@@ -30,7 +30,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class DailyWindow:
-    """Transfers for a pin start only between ``start`` and ``end`` local time; an end before the start wraps midnight."""
+    """Transfers for a pin start between ``start`` and ``end`` local time; an end before the start wraps midnight."""
 
     start: time
     end: time
