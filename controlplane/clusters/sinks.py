@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
+from uuid import UUID
+
+from django.db import transaction
+
 from controlplane.clusters.gateway import ObservationSink
 
+PoolsListener = Callable[[frozenset[UUID]], object]
+
 _sinks: list[ObservationSink] = []
+_pools_listeners: list[PoolsListener] = []
 
 
 def register_sink(sink: ObservationSink) -> None:
@@ -15,3 +24,16 @@ def register_sink(sink: ObservationSink) -> None:
 def registered_sinks() -> tuple[ObservationSink, ...]:
     """Every sink, in order of registration."""
     return tuple(_sinks)
+
+
+def register_pools_listener(listener: PoolsListener) -> None:
+    """Called once from an AppConfig.ready(). The listener gets the ids of pools whose settings or nodes changed."""
+    _pools_listeners.append(listener)
+
+
+def tell_pools_changed(pool_ids: Iterable[UUID | None]) -> None:
+    """Tell the listeners once the transaction commits. Telling may be lost in a crash: the loop's beat makes up."""
+    changed = frozenset(pool_id for pool_id in pool_ids if pool_id is not None)
+    if changed:
+        for listener in _pools_listeners:
+            transaction.on_commit(partial(listener, changed))

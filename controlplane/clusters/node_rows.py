@@ -1,0 +1,177 @@
+"""Node rows from observations: batched, guarded by uid, and the same however often they are repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F, Q
+from django.db.models.functions import Greatest
+
+from controlplane.clusters import codec
+from controlplane.clusters.assignment import cluster_lock, condition_row, node_assign_pools
+from controlplane.clusters.documents import NodeCacheStatus
+from controlplane.clusters.gateway import EventType, Kind, ObservedNode, ObservedNodeCache, WatchEvent
+from controlplane.clusters.models import Cluster, Node, NodePool
+from controlplane.clusters.sinks import tell_pools_changed
+
+ERROR_LENGTH = 1000
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What one set of observations does to the rows."""
+
+    created: list[Node] = field(default_factory=list)
+    changed: list[Node] = field(default_factory=list)
+    lost: list[Node] = field(default_factory=list)
+    regroup: bool = False  # labels or membership changed: pools are assigned anew
+
+
+def nodes_relisted(*, cluster_id: UUID, items: Sequence[ObservedNode], at: datetime) -> frozenset[UUID]:
+    """Make the rows agree with a complete listing; whoever is missing is lost. The pools that changed."""
+    uids = {item.uid for item in items}
+    with transaction.atomic():
+        cluster = cluster_lock(cluster_id)
+        # A row that is newer than this listing's word for its name was seen by somebody with a later listing.
+        newest = {item.name: item.created_at for item in items}
+        gone = [
+            row.uid
+            for row in Node.objects.filter(cluster=cluster, lost_at=None).exclude(uid__in=uids)
+            if row.name not in newest or row.joined_at <= newest[row.name]
+        ]
+        return _apply(cluster, items, gone, at, reopen=True)
+
+
+def nodes_changed(*, cluster_id: UUID, events: Sequence[WatchEvent], at: datetime) -> frozenset[UUID]:
+    """Apply increments of kind Node; the last word about each uid counts. The pools that changed."""
+    last: dict[str, tuple[EventType, ObservedNode]] = {}
+    for event in events:
+        if event.kind is Kind.NODE and isinstance(event.object, ObservedNode):
+            last.pop(event.object.uid, None)  # keeps the order of the last words
+            last[event.object.uid] = (event.type, event.object)
+    if not last:
+        return frozenset()
+    items = [item for type_, item in last.values() if type_ is not EventType.DELETED]
+    gone = [uid for uid, (type_, _) in last.items() if type_ is EventType.DELETED]
+    with transaction.atomic():
+        return _apply(cluster_lock(cluster_id), items, gone, at, reopen=False)
+
+
+def node_statuses(*, cluster_id: UUID, items: Iterable[ObservedNodeCache], at: datetime) -> int:
+    """Write what agents reported into the rows of live nodes; older reports than the known one change nothing.
+
+    Returns how many rows changed. A report from the future counts as made now, so that a wrong clock cannot make a
+    silent node look alive.
+    """
+    reports = {item.node_uid: item.status for item in items if item.status is not None}
+    known = Node.objects.filter(cluster=cluster_id, lost_at=None, uid__in=reports).values_list("uid", "reported_at")
+    changed = 0
+    with transaction.atomic():
+        for uid, reported_at in sorted(known):
+            status = reports[uid]
+            when = min(status.reported_at, at)
+            if reported_at is None or when > reported_at:
+                changed += (
+                    Node.objects.filter(cluster=cluster_id, uid=uid, lost_at=None)
+                    .filter(Q(reported_at=None) | Q(reported_at__lt=when))
+                    .update(reported_at=when, **_facts(status))
+                )
+    return changed
+
+
+def cluster_contacted(*, cluster_id: UUID, at: datetime, nodes_too: bool = False) -> None:
+    """The cluster answered. With ``nodes_too`` a watch of its nodes is up to date, which confirms all of them."""
+    Cluster.objects.filter(pk=cluster_id).update(observed_at=Greatest(F("observed_at"), at), error="")
+    if nodes_too:
+        Node.objects.filter(cluster=cluster_id, lost_at=None).update(observed_at=Greatest(F("observed_at"), at))
+
+
+def cluster_failed(*, cluster_id: UUID, error: str) -> None:
+    """The cluster did not answer. What was seen of it grows old by itself."""
+    Cluster.objects.filter(pk=cluster_id).exclude(error=error[:ERROR_LENGTH]).update(error=error[:ERROR_LENGTH])
+
+
+def _facts(status: NodeCacheStatus) -> dict[str, object]:
+    return {
+        "capacity_bytes": status.capacity.capacity_bytes,
+        "used_bytes": status.capacity.used_bytes,
+        "other_bytes": status.capacity.other_bytes,
+        "reserved_bytes": status.capacity.reserved_bytes,
+        "orphans": codec.encode(status.orphans),
+        "agent_version": status.agent_version[:40],
+        "conditions": [condition_row(condition) for condition in status.conditions],
+    }
+
+
+def _apply(
+    cluster: Cluster, items: Sequence[ObservedNode], gone: Sequence[str], at: datetime, *, reopen: bool
+) -> frozenset[UUID]:
+    batch, confirmed = _decide(cluster, items, gone, at, reopen=reopen)
+    live = Node.objects.filter(cluster=cluster, lost_at=None)
+    live.filter(pk__in=[row.pk for row in batch.lost]).update(lost_at=at, ready=None)
+    Node.objects.bulk_update(batch.changed, ["labels", "ready", "schedulable", "lost_at"], batch_size=500)
+    Node.objects.bulk_create(batch.created, batch_size=500)
+    live.filter(uid__in=confirmed).update(observed_at=Greatest(F("observed_at"), at))
+    pools = {row.pool_id for row in (*batch.lost, *batch.changed)}
+    if batch.regroup:
+        pools |= node_assign_pools(cluster_id=cluster.pk)
+    tell_pools_changed(pools)
+    return frozenset(NodePool.objects.filter(pk__in=[p for p in pools if p]).values_list("pk", flat=True))
+
+
+def _decide(
+    cluster: Cluster, items: Sequence[ObservedNode], gone: Sequence[str], at: datetime, *, reopen: bool
+) -> tuple[_Batch, list[str]]:
+    """What changes, and the uids that the cluster confirmed."""
+    uids = [item.uid for item in items]
+    rows = {row.uid: row for row in Node.objects.filter(Q(lost_at=None) | Q(uid__in=uids), cluster=cluster)}
+    live = {row.name: row for row in rows.values() if row.lost_at is None}
+    batch, confirmed = _Batch(), []
+    for uid in gone:
+        if uid in rows and live.get(rows[uid].name) is rows[uid]:
+            batch.lost.append(live.pop(rows[uid].name))
+    for item in items:
+        current, row = live.get(item.name), rows.get(item.uid)
+        if current is not None and current.uid != item.uid:
+            if item.created_at < current.joined_at:
+                continue  # an old observation of a machine that was replaced since
+            batch.lost.append(current)
+        if row is None:
+            row = _new(cluster, item, at)
+            batch.created.append(row)
+            batch.regroup = True
+        elif row.lost_at is not None and not reopen:
+            continue  # an echo from before its end; only a complete listing may say that it lives
+        elif _take(row, item):
+            batch.changed.append(row)
+            batch.regroup = True
+        live[item.name] = row
+        confirmed.append(item.uid)
+    batch.regroup = batch.regroup or bool(batch.lost)
+    return batch, confirmed
+
+
+def _new(cluster: Cluster, item: ObservedNode, at: datetime) -> Node:
+    return Node(
+        cluster=cluster,
+        name=item.name,
+        uid=item.uid,
+        labels=dict(item.labels),
+        ready=item.ready,
+        schedulable=item.schedulable,
+        joined_at=item.created_at,
+        observed_at=at,
+    )
+
+
+def _take(row: Node, item: ObservedNode) -> bool:
+    """Copy what was observed into the row; False when it said so already."""
+    seen = (dict(item.labels), item.ready, item.schedulable, None)
+    if (row.labels, row.ready, row.schedulable, row.lost_at) == seen:
+        return False
+    row.labels, row.ready, row.schedulable, row.lost_at = seen
+    return True
