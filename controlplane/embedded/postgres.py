@@ -139,7 +139,8 @@ class Postgres:
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
         if records.started_at(pid) and (str(self.data).encode() in command or not Path("/proc/self").exists()):
             raise EmbeddedError(
-                f"Another PostgreSQL (process {pid}) uses {self.data}. Stop it with 'kill -INT {pid}', then start again."
+                f"Another PostgreSQL (process {pid}) uses {self.data}. "
+                f"Stop it with 'kill -INT {pid}', then start again."
             )
         note.unlink(missing_ok=True)
 

@@ -68,6 +68,7 @@ class Supervisor:
         self.label = label
         self._pids = self.state / "pids"
         self._children: dict[str, Child] = {}
+        self._batches: list[list[Child]] = []
         self._mark = secrets.token_hex(8)
         self._lock: IO[str] | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
@@ -101,10 +102,14 @@ class Supervisor:
 
     def start(self, *specs: Spec) -> None:
         """Start processes side by side and wait until every one is ready; EmbeddedError with its log if not."""
+        batch: list[Child] = []
+        self._batches.append(batch)
         for spec in specs:
             if self.log(spec.name).exists() and self.log(spec.name).stat().st_size > _MOST_LOG:
                 self.log(spec.name).rename(self.log(f"{spec.name}.old"))
-            self._children[spec.name] = Child(spec, self._spawn(spec), time.monotonic())
+            child = Child(spec, self._spawn(spec), time.monotonic())
+            self._children[spec.name] = child
+            batch.append(child)
         for spec in specs:
             self._await_ready(self._children[spec.name])
 
@@ -144,11 +149,12 @@ class Supervisor:
         self._await_ready(child)
 
     def stop(self) -> None:
-        """End everything, last started first. Safe to call twice."""
-        for child in reversed(list(self._children.values())):
-            self._end([child])
+        """End everything, the last call of ``start`` first. Safe to call twice."""
+        while self._batches:
+            self._end(self._batches.pop())
         self._children.clear()
-        records.end_all(self._pids, grace=0.0)
+        # What was being started when an interrupt came is not among the children yet; its mark finds it.
+        records.end_all(self._pids, grace=0.0, marks={self._mark})
         self._release()
 
     # -- one child ---------------------------------------------------------------------------------------------
@@ -194,11 +200,14 @@ class Supervisor:
             time.sleep(0.05)
 
     def _end(self, children: Sequence[Child]) -> None:
+        """Ask all at once, then wait for each; what does not listen is killed, with what is left of its group."""
         for child in children:
             if child.process.poll() is None:
                 records.signal_group(child.process.pid, child.spec.stop_signal)
+        asked = time.monotonic()
+        for child in children:
             try:
-                child.process.wait(timeout=child.spec.stop_within)
+                child.process.wait(timeout=max(0.0, asked + child.spec.stop_within - time.monotonic()))
             except subprocess.TimeoutExpired:
                 records.signal_group(child.process.pid, signal.SIGKILL)
                 child.process.wait(timeout=10)
@@ -207,15 +216,13 @@ class Supervisor:
     # -- the state as a whole ----------------------------------------------------------------------------------
 
     def _claim(self) -> None:
-        lock = (self.state / "supervisor.lock").open("a+")
+        lock = _lock_file(self.state).open("a+")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            lock.seek(0)
-            owner = lock.read().strip() or "unknown"
             lock.close()
             raise AlreadyRunning(
-                f"{self.label} already runs with the state in {self.state} (process {owner}). "
+                f"{self.label} already runs with the state in {self.state} (process {holder(self.state)}). "
                 "Use that one, or stop it with Ctrl-C first; a second one needs its own HEARTH_STATE_DIR and port."
             ) from None
         lock.truncate(0)
@@ -262,6 +269,23 @@ class Supervisor:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def holder(state: Path) -> int | None:
+    """The pid of the supervisor that holds a state now, or None."""
+    try:
+        with _lock_file(state.absolute()).open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(lock.read().strip() or 0)
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _lock_file(state: Path) -> Path:
+    return state / "supervisor.lock"
 
 
 def _reason(code: int) -> str:

@@ -75,8 +75,11 @@ def remove(folder: Path, name: str) -> None:
     (folder / f"{name}.json").unlink(missing_ok=True)
 
 
-def end_all(folder: Path, grace: float = 10.0) -> list[str]:
-    """End every recorded process and what it left behind, politely for ``grace`` seconds; returns their names."""
+def end_all(folder: Path, grace: float = 10.0, marks: Iterable[str] = ()) -> list[str]:
+    """End every recorded process and what it left behind, politely for ``grace`` seconds; returns their names.
+
+    What carries one of the extra ``marks`` is killed as well.
+    """
     found = read(folder)
     alive = [record for record in found if is_alive(record)]
     for record in alive:
@@ -85,7 +88,7 @@ def end_all(folder: Path, grace: float = 10.0) -> list[str]:
     for record in alive:
         if is_alive(record):
             signal_group(record.pid, signal.SIGKILL)
-    _kill_marked({record.mark for record in found})
+    _kill_marked({record.mark for record in found}.union(marks))
     for record in found:
         remove(folder, record.name)
     return [record.name for record in alive]

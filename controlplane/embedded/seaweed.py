@@ -9,7 +9,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from controlplane.embedded import ports
@@ -45,13 +45,16 @@ class S3:
 
 
 class Seaweed:
-    """One S3 server with its data in ``<state>/s3``; keys survive restarts, ports do not."""
+    """One S3 server with its data in ``<state>/s3``; its keys, and where still free its ports, survive restarts."""
 
     name = "s3"
 
     def __init__(self, state: Path, *, port: int | None = None) -> None:
         self.folder = state.absolute() / "s3"
-        self._ports = dict(zip(_PORTS, ports.free_ports(len(_PORTS)), strict=True))
+        last = self._last_ports()
+        # The same address as last time, because what is stored in the database names it.
+        reusable = set(last) == set(_PORTS) and all(ports.is_free(number) for number in last.values())
+        self._ports = last if reusable else dict(zip(_PORTS, ports.free_ports(len(_PORTS)), strict=True))
         if port is not None:
             self._ports["s3.port"] = port
         self._keys: dict[str, str] = {}
@@ -78,6 +81,13 @@ class Seaweed:
         self._keys = json.loads(path.read_text())["identities"][0]["credentials"][0]
         self.sweep()
         (self.folder / "ports.json").write_text(json.dumps(self._ports))
+
+    def write_connection(self) -> Path:
+        """Address and keys as a JSON file of mode 0600, for whoever registers this server as a source."""
+        path = self.folder / "connection.json"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(asdict(self.s3)))
+        return path
 
     def spec(self) -> Spec:
         """How to run it: master, volume, filer and S3 in one process."""
@@ -132,12 +142,15 @@ class Seaweed:
 
     def sweep(self) -> None:
         """Remove the socket files that the last run left in /tmp, which no option moves or cleans up."""
-        try:
-            last = json.loads((self.folder / "ports.json").read_text())
-        except (OSError, ValueError):
-            return
+        last = self._last_ports()
         for part in ("master", "volume", "filer", "s3"):
             Path(f"/tmp/seaweedfs-{part}-grpc-{last.get(f'{part}.port.grpc')}.sock").unlink(missing_ok=True)
+
+    def _last_ports(self) -> dict[str, int]:
+        try:
+            return {str(key): int(port) for key, port in json.loads((self.folder / "ports.json").read_text()).items()}
+        except (OSError, ValueError):
+            return {}
 
     def _socket(self, part: str) -> str:
         """A socket's path may hold 107 bytes; a deep state folder falls back to the system's temporary one."""

@@ -78,3 +78,9 @@ class EmbeddedServers:
         """Endpoint and keys; only where ``s3`` was asked for."""
         assert self._seaweed is not None, "these servers were started without S3"
         return self._seaweed.s3
+
+    @property
+    def s3_connection(self) -> Path:
+        """A JSON file of mode 0600 with endpoint, access_key, secret_key and region."""
+        assert self._seaweed is not None, "these servers were started without S3"
+        return self._seaweed.write_connection()

@@ -1,0 +1,224 @@
+"""The program behind ``make run``: servers, migrations, the demo, then the five processes, until Ctrl-C.
+
+The same processes as docker-compose.yml starts, plus the local fleet; DATABASE_URL and REDIS_URL (or files named by
+``*_FILE``) replace the embedded servers.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from controlplane.embedded import ports, spawn
+from controlplane.embedded.problems import EmbeddedError, tail
+from controlplane.embedded.processes import ROOT, AlreadyRunning, Spec, holder
+from controlplane.embedded.servers import EmbeddedServers
+
+Say = Callable[[str], object]
+_APP = "controlplane.celery"
+_PATIENCE = 60.0  # seconds until the web application must answer; a cold start compiles every module once
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line chose. ``commands`` are the management commands that exist."""
+
+    state: Path
+    port: int
+    nodes: int
+    demo: bool
+    commands: frozenset[str]
+
+    @property
+    def address(self) -> str:
+        """Where the pages are."""
+        return f"http://{ports.HOST}:{self.port}/"
+
+
+def run(options: Options, *, say: Say, terminal: bool) -> None:
+    """Start everything, print the address and the sign-in, keep it running until a signal, stop everything."""
+    began = time.monotonic()
+    running = holder(options.state)
+    if running is not None:
+        raise AlreadyRunning(
+            f"Hearth already runs on {options.state} (process {running}){_known_address(options.state)}. "
+            "Use that one, or stop it with Ctrl-C first; a second one needs its own HEARTH_STATE_DIR and port."
+        )
+    if options.nodes < 1:
+        raise EmbeddedError(f"--nodes {options.nodes} leaves nothing to keep warm; use 1 or more.")
+    ports.require_port(options.port, f"Stop it, or choose another port: make run PORT={options.port + 10}")
+    with _signals_interrupt():
+        try:
+            _run(options, say, terminal, began)
+        except KeyboardInterrupt:
+            say("Stopped. What was stored is kept in " + str(options.state))
+
+
+def stop_running(state: Path, within: float = 60.0) -> None:
+    """Stop the program that holds ``state`` and wait for it; nothing to do where none does."""
+    pid = holder(state)
+    if not pid:
+        return
+    os.kill(pid, signal.SIGTERM)
+    until = time.monotonic() + within
+    while holder(state) == pid:
+        if time.monotonic() > until:
+            raise EmbeddedError(f"Process {pid} does not stop. End it with 'kill -9 {pid}'; nothing else stays behind.")
+        time.sleep(0.1)
+
+
+def _run(options: Options, say: Say, terminal: bool, began: float) -> None:
+    say("Hearth is starting (the first time takes a little longer) …")
+    servers = EmbeddedServers(
+        options.state,
+        postgres=not _given("DATABASE_URL"),
+        valkey=not _given("REDIS_URL"),
+        s3=options.demo,
+    )
+    with servers:
+        try:
+            env = _environment(options, servers)
+            _once(options, env, "migrate", "--no-input", "--verbosity", "1")
+            if options.demo and "bootstrap_demo" in options.commands:
+                _once(options, env, "bootstrap_demo")
+            servers.supervisor.start(*_processes(options, env))
+            (options.state / "address").write_text(options.address)
+            _greet(options, say, terminal, time.monotonic() - began)
+            while True:
+                for line in servers.supervisor.check():
+                    say(line)
+                time.sleep(0.5)
+        finally:
+            # A second Ctrl-C must not leave half of it behind.
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            (options.state / "address").unlink(missing_ok=True)
+
+
+def _environment(options: Options, servers: EmbeddedServers) -> dict[str, str]:
+    """What every process is told. Secrets travel here or in files, never among arguments."""
+    env = {
+        "HEARTH_STATE_DIR": str(options.state),
+        "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if not _given("DATABASE_URL"):
+        env["DATABASE_URL"] = servers.database_url
+    if not _given("REDIS_URL"):
+        env["REDIS_URL"] = servers.redis_url
+    if not _given("SECRET_KEY"):
+        env["SECRET_KEY_FILE"] = str(_secret_key(options.state))
+    if options.demo:
+        env["HEARTH_DEMO_S3_FILE"] = str(servers.s3_connection)
+        env["HEARTH_DEMO_NODES"] = str(options.nodes)
+    return env
+
+
+def _processes(options: Options, env: Mapping[str, str]) -> Iterator[Spec]:
+    python = sys.executable
+    manage = [python, str(ROOT / "manage.py")]
+    celery = [python, "-m", "celery", "--app", _APP]
+    bind = f"{ports.HOST}:{options.port}"
+    web = [python, "-m", "gunicorn", "controlplane.wsgi:application", "--bind", bind, "--worker-class", "gthread"]
+    web += ["--workers", "2", "--threads", "8", "--graceful-timeout", "5", "--no-control-socket"]
+
+    def answers() -> bool:
+        return _answers(options.address)
+
+    beat = options.state / "beat"
+    beat.mkdir(mode=0o700, exist_ok=True)
+    yield Spec("web", web, env, ready=answers, ready_within=_PATIENCE)
+    # Time limits of tasks need child processes; two suit the two cores of a laptop.
+    queues = "control,actions,ingest"
+    worker = [*celery, "worker", "--concurrency", "2", "--queues", queues, "--without-mingle", "--without-gossip"]
+    yield Spec("worker", worker, env, stop_within=15.0)
+    yield Spec("beat", [*celery, "beat", "--schedule", str(beat / "schedule"), "--pidfile", ""], env)
+    if "watch_cluster" in options.commands:
+        yield Spec("watcher", [*manage, "watch_cluster"], env)
+    if options.demo and "fleet" in options.commands:
+        yield Spec("fleet", [*manage, "fleet", "run", "--nodes", str(options.nodes)], env, stop_within=20.0)
+
+
+def _once(options: Options, env: Mapping[str, str], *command: str) -> None:
+    """Run one management command to its end; its output stays in the logs."""
+    log = options.state / "logs" / f"{command[0]}.log"
+    with log.open("wb") as output:
+        done = subprocess.run(
+            spawn.command([sys.executable, str(ROOT / "manage.py"), *command], dies_by=signal.SIGTERM),
+            cwd=ROOT,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if done.returncode:
+        raise EmbeddedError(f"'manage.py {command[0]}' failed. Its last words, from {log}:\n{tail(log)}")
+
+
+def _greet(options: Options, say: Say, terminal: bool, seconds: float) -> None:
+    say(f"\n  Hearth   {options.address}   (ready in {seconds:.0f} s)")
+    password = options.state / "admin-password"
+    if password.exists():
+        # A password belongs on the person's screen, not into a file that collects this output.
+        shown = password.read_text().strip() if terminal else f"the password is in {password}"
+        say(f"  Sign in  admin   {shown}")
+    say(f"  Logs     {options.state / 'logs'}\n  Stop     Ctrl-C\n")
+
+
+def _answers(address: str) -> bool:
+    """Whether the application answers for itself; what it depends on is /readyz's business, shown on its pages."""
+    try:
+        with urllib.request.urlopen(f"{address}healthz", timeout=5):
+            return True
+    except urllib.error.HTTPError as answer:
+        answer.close()
+        return answer.code < 500
+    except OSError:
+        return False
+
+
+def _secret_key(state: Path) -> Path:
+    path = state / "secret-key"
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_urlsafe(48))
+    return path
+
+
+def _given(name: str) -> bool:
+    return bool(os.environ.get(name) or os.environ.get(f"{name}_FILE"))
+
+
+def _known_address(state: Path) -> str:
+    try:
+        return f" at {(state / 'address').read_text().strip()}"
+    except OSError:
+        return ""
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGTERM and a closed terminal stop the program the way Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
