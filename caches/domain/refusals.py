@@ -72,7 +72,7 @@ def _next_step(board: Board, pin: PinView, ledger: Ledger, need: int, available:
         if protection is not None and size and digest != pin.digest and digest not in ledger.going:
             held[protection] = held.get(protection, 0) + size
     if not held:
-        return f"Choose nodes with {missing} more room than {node.name}, raise this pin's priority, or unpin something there."
+        return f"Choose nodes with {missing} more room than {node.name}, raise this pin's priority, or unpin something."
     parts = ", ".join(
         f"{size_text(size)} {_WORDS[kind]}" for kind, size in sorted(held.items(), key=lambda item: -item[1])
     )
