@@ -154,7 +154,7 @@ class Supervisor:
             self._end(self._batches.pop())
         self._children.clear()
         # What was being started when an interrupt came is not among the children yet; its mark finds it.
-        records.end_all(self._pids, grace=0.0, marks={self._mark})
+        records.end_all(self._pids, marks={self._mark})
         self._release()
 
     # -- one child ---------------------------------------------------------------------------------------------
@@ -165,7 +165,8 @@ class Supervisor:
         argv = spawn.command(spec.argv, identity=spec.identity, dies_by=spec.stop_signal)
         process = spawn.start(argv, env=env, cwd=spec.cwd, log=self.log(spec.name))
         started = records.started_at(process.pid)
-        records.write(self._pids, records.Record(spec.name, process.pid, started, self._mark, spec.stop_signal))
+        record = records.Record(spec.name, process.pid, started, self._mark, spec.stop_signal, spec.stop_within)
+        records.write(self._pids, record)
         return process
 
     def _restart(self, child: Child) -> None:

@@ -88,6 +88,7 @@ def _run(options: Options, say: Say, terminal: bool, began: float) -> None:
     )
     with servers:
         try:
+            (options.state / "static").mkdir(exist_ok=True)  # WhiteNoise warns about a folder that is missing
             env = _environment(options, servers)
             _once(options, env, "migrate", "--no-input", "--verbosity", "1")
             if options.demo and "bootstrap_demo" in options.commands:

@@ -23,13 +23,14 @@ _LINUX = Path("/proc/self/stat").exists()
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One child process as it was started. ``stop_signal`` is what asks it to end in good order."""
+    """One child process as it was started: ``stop_signal`` asks it to end, and it gets ``grace`` seconds for it."""
 
     name: str
     pid: int
     started: str
     mark: str
     stop_signal: int
+    grace: float
 
 
 def started_at(pid: int) -> str:
@@ -75,17 +76,18 @@ def remove(folder: Path, name: str) -> None:
     (folder / f"{name}.json").unlink(missing_ok=True)
 
 
-def end_all(folder: Path, grace: float = 10.0, marks: Iterable[str] = ()) -> list[str]:
-    """End every recorded process and what it left behind, politely for ``grace`` seconds; returns their names.
+def end_all(folder: Path, marks: Iterable[str] = ()) -> list[str]:
+    """End every recorded process and what it left behind, in good order where it obeys; returns their names.
 
     What carries one of the extra ``marks`` is killed as well.
     """
     found = read(folder)
     alive = [record for record in found if is_alive(record)]
+    asked = time.monotonic()
     for record in alive:
         signal_group(record.pid, record.stop_signal)
-    _wait(lambda: any(is_alive(record) for record in alive), grace)
-    for record in alive:
+    for record in sorted(alive, key=lambda record: record.grace):
+        wait_until(partial(_is_gone, record), asked + record.grace - time.monotonic())
         if is_alive(record):
             signal_group(record.pid, signal.SIGKILL)
     _kill_marked({record.mark for record in found}.union(marks))
@@ -110,7 +112,7 @@ def _kill_marked(marks: set[str]) -> None:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        _wait(partial(_any_running, pids), 1.0)
+        wait_until(partial(_all_gone, pids), 1.0)
 
 
 def _marked(marks: set[str]) -> Iterable[int]:
@@ -128,11 +130,19 @@ def _marked(marks: set[str]) -> Iterable[int]:
             yield pid
 
 
-def _any_running(pids: list[int]) -> bool:
-    return any(started_at(pid) for pid in pids)
-
-
-def _wait(busy: Callable[[], bool], seconds: float) -> None:
+def wait_until(done: Callable[[], bool], seconds: float) -> bool:
+    """Ask ``done`` until it says yes or the time is up; returns its last answer."""
     until = time.monotonic() + seconds
-    while busy() and time.monotonic() < until:
+    while not done():
+        if time.monotonic() >= until:
+            return False
         time.sleep(0.05)
+    return True
+
+
+def _is_gone(record: Record) -> bool:
+    return not is_alive(record)
+
+
+def _all_gone(pids: list[int]) -> bool:
+    return not any(started_at(pid) for pid in pids)

@@ -12,6 +12,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,51 +21,56 @@ from controlplane.embedded import ports
 from controlplane.embedded.seaweed import S3
 from controlplane.embedded.servers import EmbeddedServers
 
-# Tells a worker that the address of Valkey comes from this plugin, not from the person who runs the tests.
-_OURS = "HEARTH_TESTS_OWN_VALKEY"
+# Tells a worker that the session is prepared, and whether the address of Valkey is ours to choose.
+_OURS = "HEARTH_TESTS_SESSION"
 _valkey_at: tuple[int, str] | None = None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
     """Set the addresses: earlier than pytest-django, which loads the settings in this same hook."""
-    known = early_config.known_args_namespace
-    idle = known.collectonly or getattr(known, "help", False) or getattr(known, "version", 0)
-    if not idle:
-        _choose_valkey()
-        if "DATABASE_URL" not in os.environ and "DATABASE_URL_FILE" not in os.environ:
-            _start_postgres(early_config)
+    if _OURS not in os.environ:
+        _prepare_session(early_config)
+    _choose_valkey()
     return (yield)
 
 
-def _start_postgres(config: pytest.Config) -> None:
+def _prepare_session(config: pytest.Config) -> None:
+    """Once, in the process that was started by hand; the workers inherit what it puts into the environment."""
+    os.environ[_OURS] = "" if _given("REDIS_URL") else "valkey"
+    # Never the state of a program that runs beside the tests.
     state = _state()
-    servers = EmbeddedServers(state, valkey=False, durable=False, label="This test run")
-    servers.__enter__()
-
-    def stop() -> None:
-        servers.__exit__(None, None, None)
-        shutil.rmtree(state, ignore_errors=True)
-        os.environ.pop("DATABASE_URL", None)
-
-    # Both: pytest skips its clean-up when it fails early, and stopping twice does no harm.
-    config.add_cleanup(stop)
-    atexit.register(stop)
-    os.environ["DATABASE_URL"] = servers.database_url
+    (state / "static").mkdir()
+    os.environ["HEARTH_STATE_DIR"] = str(state)
+    known = config.known_args_namespace
+    idle = known.collectonly or getattr(known, "help", False) or getattr(known, "version", 0)
+    stack = ExitStack()
+    stack.callback(shutil.rmtree, state, ignore_errors=True)
+    if not idle and not _given("DATABASE_URL"):
+        servers = EmbeddedServers(state / "servers", valkey=False, durable=False, label="This test run")
+        os.environ["DATABASE_URL"] = stack.enter_context(servers).database_url
+    # Both: pytest skips its clean-up when it fails early, and closing twice does no harm.
+    config.add_cleanup(stack.close)
+    atexit.register(stack.close)
 
 
 def _choose_valkey() -> None:
-    """Promise an address now, start the server when the first test needs it."""
+    """Promise an address now, start the server when the first test needs it. Each worker has its own."""
     global _valkey_at
-    if ("REDIS_URL" in os.environ or "REDIS_URL_FILE" in os.environ) and _OURS not in os.environ:
+    if os.environ[_OURS] != "valkey":
         return
     _valkey_at = (ports.free_port(), secrets.token_hex(16))
-    os.environ[_OURS] = "1"
     os.environ["REDIS_URL"] = f"redis://:{_valkey_at[1]}@{ports.HOST}:{_valkey_at[0]}/0"
 
 
+def _given(name: str) -> bool:
+    return bool(os.environ.get(name) or os.environ.get(f"{name}_FILE"))
+
+
 def _state() -> Path:
-    return Path(tempfile.mkdtemp(prefix="hearth-tests-"))
+    state = Path(tempfile.mkdtemp(prefix="hearth-tests-"))
+    state.chmod(0o711)  # the database's user walks through it
+    return state
 
 
 @pytest.fixture(scope="session")
