@@ -83,16 +83,23 @@ def node_statuses(*, cluster_id: UUID, items: Iterable[ObservedNodeCache], at: d
     return changed
 
 
-def cluster_contacted(*, cluster_id: UUID, at: datetime, nodes_too: bool = False) -> None:
-    """The cluster answered. With ``nodes_too`` a watch of its nodes is up to date, which confirms all of them."""
-    Cluster.objects.filter(pk=cluster_id).update(observed_at=Greatest(F("observed_at"), at), error="")
+def cluster_contacted(*, cluster_id: UUID, at: datetime, nodes_too: bool = False, error: str = "") -> None:
+    """The cluster answered; ``error`` is what is wrong all the same.
+
+    With ``nodes_too`` the watch of its nodes is up to date, which confirms all of them.
+    """
+    Cluster.objects.filter(pk=cluster_id).update(observed_at=Greatest(F("observed_at"), at), error=_clean(error))
     if nodes_too:
         Node.objects.filter(cluster=cluster_id, lost_at=None).update(observed_at=Greatest(F("observed_at"), at))
 
 
 def cluster_failed(*, cluster_id: UUID, error: str) -> None:
     """The cluster did not answer. What was seen of it grows old by itself."""
-    Cluster.objects.filter(pk=cluster_id).exclude(error=error[:ERROR_LENGTH]).update(error=error[:ERROR_LENGTH])
+    Cluster.objects.filter(pk=cluster_id).exclude(error=_clean(error)).update(error=_clean(error))
+
+
+def _clean(error: str) -> str:
+    return error.replace("\0", "")[:ERROR_LENGTH]
 
 
 def _facts(status: NodeCacheStatus) -> dict[str, object]:

@@ -22,6 +22,7 @@ from controlplane.clusters.local.nodes import POOL_LABEL, ZONE_LABEL, LocalNode,
 from controlplane.clusters.local.store import Session, Store
 from controlplane.errors import Invalid
 
+HARDWARE_LABEL = "hearth.dev/hardware"
 MIB = 1024 * 1024
 MIN_CAPACITY = MIB
 
@@ -60,15 +61,23 @@ class LocalFleet:
 
     def create(self, *, nodes: int, pools: tuple[PoolLayout, ...] = DEFAULT_POOLS) -> bool:
         """Make the store and, in a new one, its nodes, shared evenly between the pools. False when it was there."""
+        if not pools or len({pool.name for pool in pools}) < len(pools) or not all(valid_name(p.name) for p in pools):
+            raise Invalid(
+                "fleet:user:bad-pools",
+                "The pools of a new fleet need different names of lower case letters, digits and dashes.",
+                next_step="Give for example: --pool pool-a=1GiB --pool pool-b=512MiB",
+            )
+        for pool in pools:
+            _check_bytes(pool.capacity_bytes, least=MIN_CAPACITY)
         database.database_create(self.folder)
         with self.store.write() as session:
             if session.meta("seeded"):
                 return False
             for number in range(nodes):
-                layout = pools[number * len(pools) // max(1, nodes)]
-                rank = sum(1 for before in range(number) if pools[before * len(pools) // nodes] is layout)
-                labels = {**_labels(layout.name, rank), "hearth.dev/hardware": layout.hardware}
-                self._add(session, f"{layout.name[-1]}-{rank + 1}", labels, layout.capacity_bytes)
+                layout, rank = pools[number % len(pools)], number // len(pools)
+                labels = {**_labels(layout.name, rank), HARDWARE_LABEL: layout.hardware}
+                name = f"{layout.name.removeprefix('pool-')}-{rank + 1}"
+                self._add(session, name, labels, layout.capacity_bytes)
             session.set_meta("seeded", "yes")
             return True
 
@@ -80,7 +89,7 @@ class LocalFleet:
                 FleetNode(
                     node=codec.loads(LocalNode, stored.spec),
                     ready=nodes.observed_node(stored).ready,
-                    other_bytes=nodes.other_bytes(self.folder, stored.name),
+                    other_bytes=nodes.other_bytes(self.folder, stored.uid),
                     consumers=tuple(consumer for consumer in consumers if consumer.node_uid == stored.uid),
                 )
                 for stored in session.all(Kind.NODE)
@@ -110,7 +119,8 @@ class LocalFleet:
         with self.store.write() as session:
             node = nodes.node_get(session, name)
             nodes.node_delete(session, name)
-            return node
+        nodes.fill_file(self.folder, node.uid).unlink(missing_ok=True)
+        return node
 
     def replace(self, name: str) -> LocalNode:
         """Another machine under the same name: new uid, empty disk, same labels except those that a cache left."""
@@ -118,7 +128,9 @@ class LocalFleet:
             node = nodes.node_get(session, name)
             nodes.node_delete(session, name)
             labels = {label: value for label, value in node.labels.items() if "cache-ready" not in label}
-            return self._add(session, name, labels, node.capacity_bytes)
+            made = self._add(session, name, labels, node.capacity_bytes)
+        nodes.fill_file(self.folder, node.uid).unlink(missing_ok=True)
+        return made
 
     def cordon(self, name: str) -> LocalNode:
         return self._change(name, schedulable=False)
@@ -143,9 +155,9 @@ class LocalFleet:
         _check_bytes(size_bytes, least=0)
         with self.store.read() as session:
             node = nodes.node_get(session, name)
-        path = nodes.fill_file(self.folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with database.translated(self.folder), path.open("ab") as file:
+        path = nodes.fill_file(self.folder, node.uid)
+        path.parent.mkdir(exist_ok=True)
+        with path.open("ab") as file:
             file.truncate(size_bytes)
         return node
 

@@ -97,7 +97,7 @@ class LocalLink:
     def disk(self) -> tuple[int, int] | None:
         with self._store.read() as session:
             node = nodes.node_get(session, self.node_name, self.node_uid)
-        return node.capacity_bytes, nodes.other_bytes(self.fleet, self.node_name)
+        return node.capacity_bytes, nodes.other_bytes(self.fleet, self.node_uid)
 
     def _generation(self, session: Session) -> int | None:
         stored = session.get(Kind.NODE_CACHE, self.node_name)

@@ -1,7 +1,7 @@
 """A node of the local fleet: an object in the store, and a folder that is its disk.
 
-``<fleet>/nodes/<name>/`` is the disk. Its size is a quota in the node's object; the sparse file ``fill`` in it stands
-for everything on the disk that is not Hearth's. Imports no Django.
+``<fleet>/nodes/<name>/`` is the disk. Its size is a quota in the node's object; the sparse file ``<fleet>/fills/<uid>``
+stands for everything on that disk that is not Hearth's. Imports no Django.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ def node_folder(fleet: Path, name: str) -> Path:
     return fleet / "nodes" / name
 
 
-def fill_file(fleet: Path, name: str) -> Path:
-    return node_folder(fleet, name) / "fill"
+def fill_file(fleet: Path, uid: str) -> Path:
+    """Named by incarnation, so that a replaced node's fill never counts for its successor."""
+    return fleet / "fills" / uid
 
 
-def other_bytes(fleet: Path, name: str) -> int:
+def other_bytes(fleet: Path, uid: str) -> int:
     """What is on the disk besides Hearth's store."""
     try:
-        return fill_file(fleet, name).stat().st_size
+        return fill_file(fleet, uid).stat().st_size
     except FileNotFoundError:
         return 0
 

@@ -1,0 +1,100 @@
+"""Agent processes: started so that none outlives its supervisor, and ended politely first."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PATIENCE_SECONDS = 5.0  # between SIGTERM and SIGKILL
+CALM_SECONDS = 30.0  # a process that lived this long starts its backoff anew
+LONGEST_BACKOFF_SECONDS = 30.0
+_PR_SET_PDEATHSIG = 1
+# What an agent has no business to know.
+_WITHHELD = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HEARTH_METRICS_TOKEN", "DJANGO_SETTINGS_MODULE")
+
+
+def agent_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """An agent's environment: ours without the control plane's own credentials."""
+    withheld = {*_WITHHELD, *(f"{name}_FILE" for name in _WITHHELD)}
+    return {name: value for name, value in environment.items() if name not in withheld}
+
+
+def start_bound(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> subprocess.Popen[bytes]:
+    """Start a process that the kernel kills when the calling thread's process ends, however that ends (Linux).
+
+    Call it from the main thread of a process without others. Output goes where ours goes. OSError when it cannot start.
+    """
+    return subprocess.Popen(
+        list(argv),
+        env=dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C reaches the supervisor alone
+        preexec_fn=_bind_to(os.getpid()) if sys.platform == "linux" else None,
+    )
+
+
+def _bind_to(parent: int) -> Callable[[], None]:
+    libc = ctypes.CDLL(None, use_errno=True)  # loaded before the fork
+
+    def bind() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before we were bound to it
+            os._exit(1)
+
+    return bind
+
+
+@dataclass(slots=True)
+class Agent:
+    """One node incarnation's process, running or between two attempts."""
+
+    name: str
+    uid: str
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    failures: int = 0
+    next_start: float = 0.0
+    ending_since: float | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> None:
+        self.started = time.monotonic()
+        self.process = start_bound(argv, env=env, cwd=cwd)
+
+    def note_end(self) -> str | None:
+        """Record an unexpected end and plan the next attempt; a sentence about it, or None when nothing ended."""
+        if self.process is None or self.process.poll() is None:
+            return None
+        code = self.process.returncode
+        self.process = None
+        if time.monotonic() - self.started > CALM_SECONDS:
+            self.failures = 0
+        pause = min(LONGEST_BACKOFF_SECONDS, 0.5 * 2**self.failures)
+        self.failures += 1
+        self.next_start = time.monotonic() + pause
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        return f"agent of {self.name} {how}; starting it again in {pause:g} s"
+
+    def end(self) -> bool:
+        """Ask it to end, later make it; True once it is gone. Never waits."""
+        if self.process is None or self.process.poll() is not None:
+            self.process, self.ending_since = None, None
+            return True
+        now = time.monotonic()
+        if self.ending_since is None:
+            self.ending_since = now
+            self.process.terminate()
+        elif now - self.ending_since > PATIENCE_SECONDS:
+            self.process.kill()
+        return False

@@ -1,0 +1,195 @@
+"""The local fleet from the command line: run it, look at it, and provoke what happens to real machines.
+
+Every command works through the fleet's store, so a running fleet follows within a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from controlplane.clusters import codec
+from controlplane.clusters.gateway import Conflict, GatewayError, NotFound
+from controlplane.clusters.local.fleet import DEFAULT_POOLS, FleetNode, LocalFleet, PoolLayout
+from controlplane.clusters.local.nodes import POOL_LABEL
+from controlplane.clusters.local.sizes import format_size, parse_size
+from controlplane.clusters.local.supervisor import DEFAULT_AGENT, Supervisor
+from controlplane.errors import HearthError
+
+
+class Command(BaseCommand):
+    help = "Run the local fleet and make its nodes come, go, fill up or become unreachable."
+    requires_system_checks = []  # it needs no database
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--dir", type=Path, default=settings.STATE_DIR / "fleet", help="the fleet's folder")
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=argparse.ArgumentParser)
+        run = verbs.add_parser("run", help="start the nodes' agents and keep them running; Ctrl-C stops them")
+        run.add_argument("--nodes", type=_count, default=8, help="nodes made at the first start (8)")
+        run.add_argument("--agent", default="", help=argparse.SUPPRESS)
+        _sizes(run)
+        verbs.add_parser("list", help="the nodes").add_argument("--json", action="store_true", help="for programs")
+        add = verbs.add_parser("add", help="a new, empty node")
+        add.add_argument("name")
+        add.add_argument("--pool", default=DEFAULT_POOLS[0].name)
+        add.add_argument("--capacity", type=_size, default=DEFAULT_POOLS[0].capacity_bytes, help="e.g. 512MiB")
+        for verb, (_, told) in _NODE_VERBS.items():
+            verbs.add_parser(verb, help=told).add_argument("name")
+        fill = verbs.add_parser("fill", help="take bytes of the node's disk with something that is not Hearth's")
+        fill.add_argument("name")
+        fill.add_argument("bytes", type=_size, help="e.g. 300MiB")
+        for verb, told in (("use", "let an engine on the node use an artifact"), ("unuse", "end that engine")):
+            using = verbs.add_parser(verb, help=told)
+            using.add_argument("name")
+            using.add_argument("digest", type=_digest, help="sha256:…")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        fleet = LocalFleet(options["dir"])
+        try:
+            if options["verb"] == "run":
+                self._run(fleet, options)
+            else:
+                self.stdout.write(_answer(fleet, options))
+        except NotFound as error:
+            raise CommandError(f"{error} See them with: manage.py fleet list") from None
+        except Conflict as error:
+            raise CommandError(f"{error} Choose another name, or remove it first.") from None
+        except GatewayError as error:
+            raise CommandError(str(error)) from None
+        except HearthError as error:
+            raise CommandError(f"{error.detail} {error.next_step}") from None
+        except OSError as error:
+            reason = f"{options['dir']} cannot be used ({error.strerror})"
+            raise CommandError(f"{reason}. Give another folder with --dir.") from None
+
+    def _run(self, fleet: LocalFleet, options: Mapping[str, Any]) -> None:
+        stop: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda received, _: stop.append(received))
+        fresh = fleet.create(nodes=options["nodes"], pools=options["pools"] or DEFAULT_POOLS)
+        count = len(fleet.nodes())
+        self._say(f"fleet: {count} nodes {'made' if fresh else 'found'} in {fleet.folder}")
+        if not fresh and count != options["nodes"]:
+            self._say("fleet: --nodes counts at the first start only; use 'fleet add' and 'fleet remove'")
+        agent = shlex.split(options["agent"]) or DEFAULT_AGENT
+        Supervisor(fleet, agent=agent, say=self._say).run(lambda: bool(stop))
+        self._say("fleet: stopped")
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()
+
+
+_NODE_VERBS: Mapping[str, tuple[Callable[[LocalFleet, str], str], str]] = {
+    "remove": (lambda f, n: f"{f.remove(n).name} removed with its disk", "take the node away with its disk"),
+    "replace": (lambda f, n: f"{n} is {f.replace(n).uid} now, with an empty disk", "new machine under the same name"),
+    "cordon": (lambda f, n: f"{f.cordon(n).name} cordoned", "let nothing new be scheduled on the node"),
+    "uncordon": (lambda f, n: f"{f.uncordon(n).name} uncordoned", "the reverse of cordon"),
+    "stop": (lambda f, n: f"{f.stop(n).name} stopped: unreachable until 'fleet start {n}'", "make it unreachable"),
+    "start": (lambda f, n: f"{f.start(n).name} started", "the reverse of stop"),
+    "unfill": (lambda f, n: f"{f.fill(n, 0).name} freed", "the reverse of fill"),
+}
+
+
+def _answer(fleet: LocalFleet, options: Mapping[str, Any]) -> str:
+    verb, name = options["verb"], options.get("name", "")
+    if verb in _NODE_VERBS:
+        return _NODE_VERBS[verb][0](fleet, name)
+    if verb == "list":
+        return _json(fleet) if options["json"] else _table(fleet)
+    if verb == "add":
+        node = fleet.add(name, pool=options["pool"], capacity_bytes=options["capacity"])
+        return f"{name} added to {options['pool']} with {format_size(node.capacity_bytes)} ({node.uid})"
+    if verb == "fill":
+        fleet.fill(name, options["bytes"])
+        return f"{format_size(options['bytes'])} of {name} taken"
+    if verb == "use":
+        return f"{fleet.use(name, options['digest']).name} uses it"
+    return f"{name} uses it no more" if fleet.unuse(name, options["digest"]) else f"{name} did not use it"
+
+
+def _state(row: FleetNode) -> str:
+    if row.node.stopped:
+        return "stopped"
+    ready = {True: "ready", False: "not ready", None: "unknown"}[row.ready]
+    return ready if row.node.schedulable else f"{ready}, cordoned"
+
+
+def _table(fleet: LocalFleet) -> str:
+    lines = [("NAME", "POOL", "STATE", "CAPACITY", "OTHER", "IN USE", "UID")]
+    lines += [
+        (
+            row.node.name,
+            row.node.labels.get(POOL_LABEL, "-"),
+            _state(row),
+            format_size(row.node.capacity_bytes),
+            format_size(row.other_bytes),
+            str(len(row.consumers)),
+            row.node.uid,
+        )
+        for row in fleet.nodes()
+    ]
+    if len(lines) == 1:
+        return "No nodes. Add one with: manage.py fleet add NAME"
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join("  ".join(cells).rstrip() for cells in padded)
+
+
+def _json(fleet: LocalFleet) -> str:
+    rows = [
+        {
+            **codec.encode(row.node),
+            "ready": row.ready,
+            "state": _state(row),
+            "otherBytes": row.other_bytes,
+            "consumers": codec.encode(row.consumers),
+        }
+        for row in fleet.nodes()
+    ]
+    return json.dumps(rows, indent=2)
+
+
+def _sizes(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--pool",
+        dest="pools",
+        action="append",
+        type=_layout,
+        default=[],
+        metavar="NAME=SIZE",
+        help="a pool of the first start and its nodes' disk size, again for each (pool-a=1GiB, pool-b=512MiB)",
+    )
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or not 0 <= int(text) <= 1000:
+        raise argparse.ArgumentTypeError("write a number of nodes from 0 to 1000")
+    return int(text)
+
+
+def _digest(text: str) -> str:
+    algorithm, _, value = text.partition(":")
+    if algorithm != "sha256" or len(value) != 64 or not set(value) <= set("0123456789abcdef"):
+        raise argparse.ArgumentTypeError("write the artifact's digest: sha256: and 64 hexadecimal digits")
+    return text
+
+
+def _layout(text: str) -> PoolLayout:
+    name, _, size = text.partition("=")
+    return PoolLayout(name, _size(size), "nvme")
