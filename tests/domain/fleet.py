@@ -14,7 +14,7 @@ from caches.domain.plans import DesiredItem, Plan
 from caches.domain.pool_view import EntryView, HoldView, NodeView, PinView, PoolPolicy, PoolView
 from caches.domain.states import is_in_flight, is_present
 from controlplane.clusters.documents import Action, EntryState, NodeState
-from tests.domain.world import GB, LONG_AGO, NOW, count, entry, measured, node, percent, pin, view
+from tests.domain.world import LONG_AGO, NOW, count, entry, measured, node, percent, pin, view
 
 DIGESTS = tuple(f"d{i}" for i in range(7))
 SIZES = dict(zip(DIGESTS, (5, 10, 20, 30, 40, 60, 90), strict=True))
@@ -30,7 +30,7 @@ def told(world: PoolView, made: Plan, *, evict: bool = True) -> PoolView:
 
 
 def obey(world: PoolView, each: NodeView, lines: Mapping[str, DesiredItem], *, evict: bool = True) -> NodeView:
-    """One agent: Evict lines first, then Ensure lines; what is in flight and no longer desired leaves a partial tree."""
+    """One agent: Evict lines first, then Ensure lines; what runs and is no longer desired leaves a partial tree."""
     entries = {item.digest: item for item in each.entries}
     partials = dict(each.partials)
     orphans = each.orphan_bytes
@@ -93,74 +93,75 @@ def limit(world: PoolView, each: NodeView) -> int:
     return found if found is not None else 0
 
 
+_CALM = [EntryState.READY] * 5 + [EntryState.DOWNLOADING]
+_WILD = [EntryState.READY] * 3 + [state for state in EntryState if state is not EntryState.LOST]
+
+
 @st.composite
-def entries(draw: st.DrawFn, digest: str) -> EntryView:
-    state = draw(
-        st.sampled_from([EntryState.READY] * 4 + [state for state in EntryState if state is not EntryState.LOST])
-    )
+def entries(draw: st.DrawFn, digest: str, calm: bool) -> EntryView:
+    state = draw(st.sampled_from(_CALM if calm else _WILD))
     size = SIZES[digest]
-    fields: dict[str, Any] = {"evict_requested": draw(st.integers(0, 9)) == 0}
+    fields: dict[str, Any] = {"evict_requested": not calm and draw(st.integers(0, 9)) == 0}
     if is_in_flight(state) or state is EntryState.FAILED:
         fields["on_disk"] = draw(st.integers(0, size - 1))
     if state is EntryState.FAILED:
         fields |= {"reason": "SourceUnavailable", "retry_at": draw(st.sampled_from([None, NOW + timedelta(minutes=5)]))}
     if is_present(state):
         fields["last_used_at"] = draw(st.sampled_from([None, LONG_AGO, NOW - timedelta(hours=1), NOW]))
-    fields["desired"] = draw(st.sampled_from([Action.ENSURE, Action.ENSURE, Action.EVICT, None]))
+    if not calm:
+        fields["desired"] = draw(st.sampled_from([Action.ENSURE, Action.ENSURE, Action.EVICT, None]))
     return entry(digest, state, size, **fields)
 
 
 @st.composite
-def nodes(draw: st.DrawFn, number: int) -> NodeView:
+def nodes(draw: st.DrawFn, number: int, calm: bool) -> NodeView:
     digests = draw(st.lists(st.sampled_from(DIGESTS), unique=True, max_size=4))
-    used = draw(st.one_of(st.just(frozenset[str]()), st.none(), st.frozensets(st.sampled_from(DIGESTS), max_size=2)))
+    some = st.frozensets(st.sampled_from(DIGESTS), max_size=2)
     return node(
         f"n{number}",
-        *[draw(entries(digest)) for digest in digests],
-        capacity=draw(st.sampled_from([40, 80, 100, 150, 250])),
-        state=draw(st.sampled_from([NodeState.READY] * 6 + list(NodeState))),
+        *[draw(entries(digest, calm)) for digest in digests],
+        capacity=draw(st.sampled_from([40, 80, 100, 150])),
+        state=NodeState.READY if calm else draw(st.sampled_from([NodeState.READY] * 6 + list(NodeState))),
         labels={"zone": draw(st.sampled_from("ab"))},
-        other=draw(st.sampled_from([0, 0, 10, 30])),
-        orphans=draw(st.sampled_from([0, 0, 5])),
-        in_use=used,
-        joined_at=draw(st.sampled_from([LONG_AGO, NOW - timedelta(minutes=1)])),
+        other=0 if calm else draw(st.sampled_from([0, 10, 30])),
+        orphans=0 if calm else draw(st.sampled_from([0, 0, 5])),
+        in_use=frozenset() if calm else draw(st.one_of(some, st.none())),
+        joined_at=LONG_AGO if calm else draw(st.sampled_from([LONG_AGO, NOW - timedelta(minutes=1)])),
     )
 
 
 @st.composite
-def pins(draw: st.DrawFn, digest: str) -> PinView:
+def pins(draw: st.DrawFn, digest: str, calm: bool) -> PinView:
     every = pin(digest).placement
     return pin(
         digest,
         draw(st.sampled_from([100, 500, 900])),
         placement=draw(st.sampled_from([every, every, count(1), count(2, "zone"), percent(50)])),
-        node_selector=draw(st.sampled_from([{}, {}, {"zone": "a"}])),
+        node_selector={} if calm else draw(st.sampled_from([{}, {}, {"zone": "a"}])),
         needed_at=draw(st.sampled_from([None, None, NOW + timedelta(hours=1)])),
-        suspended=draw(st.integers(0, 7)) == 0,
+        suspended=not calm and draw(st.integers(0, 7)) == 0,
     )
 
 
 @st.composite
 def pools(draw: st.DrawFn) -> PoolView:
-    """Up to five nodes and seven artifacts in every state, sizes and capacities that collide often."""
-    digests = draw(st.lists(st.sampled_from(DIGESTS), unique=True, max_size=6))
-    holds = draw(st.lists(st.sampled_from(DIGESTS), unique=True, max_size=2))
+    """Up to four nodes and seven artifacts. Half of them are wild (any state of anything), half calm and crowded, where
+    pins of different priorities meet on full disks that nothing protects."""
+    calm = draw(st.booleans())
+    digests = draw(st.lists(st.sampled_from(DIGESTS), unique=True, min_size=3 if calm else 0, max_size=7))
+    holds = [] if calm else draw(st.lists(st.sampled_from(DIGESTS), unique=True, max_size=2))
     policy = PoolPolicy(
         high_watermark=draw(st.sampled_from([0.9, 1.0])),
         low_watermark=0.8,
         max_downloads_per_node=draw(st.integers(1, 3)),
         max_downloads=draw(st.integers(1, 8)),
-        settle=draw(st.sampled_from([timedelta(0), timedelta(minutes=5)])),
+        settle=timedelta(0) if calm else draw(st.sampled_from([timedelta(0), timedelta(minutes=5)])),
     )
     return view(
-        [draw(nodes(i)) for i in range(draw(st.integers(1, 5)))],
-        [draw(pins(digest)) for digest in digests],
+        [draw(nodes(i, calm)) for i in range(draw(st.integers(1, 4)))],
+        [draw(pins(digest, calm)) for digest in digests],
         SIZES,
         policy=policy,
         holds=tuple(HoldView(digest, "rollback", None) for digest in holds),
         throughput=measured(),
     )
-
-
-def size_of(gigabytes: int) -> int:
-    return gigabytes * GB
