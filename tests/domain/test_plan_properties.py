@@ -172,8 +172,9 @@ def test_every_line_has_a_reason_and_the_lists_agree_with_the_lines(world: PoolV
         assert (line.action, line.reason, line.order) == (Action.ENSURE, move.reason.value, move.order)
     evict = {key for key, item in lines.items() if item.action is Action.EVICT}
     assert evict == {(item.node_uid, item.digest) for item in made.evictions}
-    assert all([item.detail for item in made.evictions])
-    assert all([item.detail for item in (*made.waits, *made.refusals)])
+    said = [item.detail for item in made.evictions]
+    said += [item.detail for item in made.waits] + [item.detail for item in made.refusals]
+    assert all(said)
     for wait in made.waits:
         assert wait.reason is WaitReason.RETRY_LATER or wait.bytes >= 0
         assert (wait.node_uid, wait.digest) not in {(move.node_uid, move.digest) for move in made.moves}
