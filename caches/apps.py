@@ -6,3 +6,12 @@ from django.apps import AppConfig
 class CachesConfig(AppConfig):
     name = "caches"
     label = "caches"
+
+    def ready(self) -> None:
+        """Tell the shared kernel what caches does: hear the watcher, step the operations of its kinds."""
+        from caches.operation_kinds import register_handlers
+        from caches.sinks import CachesSink
+        from controlplane.clusters.sinks import register_sink
+
+        register_handlers()
+        register_sink(CachesSink())

@@ -1,0 +1,55 @@
+"""Where an artifact's bytes come from: two versions may share one, so one of them is chosen, always the same."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db.models import Exists, OuterRef
+
+from caches.domain.pool_view import ArtifactFacts
+from caches.models import ModelVersion, Pin, SourceConnection, VersionState
+from controlplane.clusters.documents import ArtifactKind
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactOrigin:
+    """The facts for the planner, the artifact's row id, and the connection its bytes are fetched through."""
+
+    facts: ArtifactFacts
+    artifact_id: UUID
+    version_id: UUID
+    connection: SourceConnection
+
+
+def artifact_origins(digests: Collection[str]) -> Mapping[str, ArtifactOrigin]:
+    """By digest, in one query. A pinned version is preferred to an unpinned one, then the older one."""
+    live = Pin.objects.filter(version=OuterRef("pk"), removed_at__isnull=True)
+    versions = (
+        ModelVersion.objects.filter(state=VersionState.AVAILABLE, artifact__digest__in=list(digests))
+        .annotate(pinned=Exists(live))
+        .select_related("artifact", "model", "connection")
+        .defer("artifact__manifest", "metadata", "drift_changed")
+        .order_by("-pinned", "id")
+    )
+    origins: dict[str, ArtifactOrigin] = {}
+    for version in versions:
+        artifact = version.artifact
+        assert artifact is not None  # Available versions have one, by constraint
+        if artifact.digest not in origins:
+            origins[artifact.digest] = ArtifactOrigin(
+                facts=ArtifactFacts(
+                    digest=artifact.digest,
+                    name=version.full_name,
+                    kind=ArtifactKind(artifact.kind),
+                    size_bytes=artifact.size_bytes,
+                    connection=version.connection.name,
+                    uri=version.uri,
+                    witness=artifact.witness,
+                ),
+                artifact_id=artifact.id,
+                version_id=version.id,
+                connection=version.connection,
+            )
+    return origins

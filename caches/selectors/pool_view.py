@@ -1,0 +1,209 @@
+"""Rows to PoolView: everything a plan depends on, in the same few queries whatever the size of the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db.models import Q
+
+from caches.domain.pool_view import (
+    ArtifactFacts,
+    DailyWindow,
+    EntryView,
+    HoldView,
+    NodeView,
+    PinView,
+    Placement,
+    PlacementType,
+    PoolPolicy,
+    PoolView,
+)
+from caches.models import CacheEntry, ConsumerSeen, Pin
+from caches.selectors.artifact_facts import artifact_origins
+from caches.selectors.transfers import throughput_by_connection
+from controlplane.clusters.documents import Action, ArtifactKind, EntryState
+from controlplane.clusters.freshness import is_fresh, node_state
+from controlplane.clusters.models import Node, NodePool
+
+_GONE = (EntryState.ABSENT, EntryState.LOST)
+
+
+def pool_view(
+    pool: NodePool, *, now: datetime, extra_pins: Sequence[PinView] = (), without_pins: Collection[UUID] = ()
+) -> PoolView:
+    """The pool as stored. ``in_use`` is what the watcher last saw of the consumers (None when that is too old): good
+    for pages and forecasts, never for an eviction. ``extra_pins`` and ``without_pins`` ask "what if".
+    """
+    nodes = list(Node.objects.filter(pool=pool, lost_at__isnull=True).order_by("name"))
+    entries = _entries_by_node(nodes, now)
+    pins = (*_pins(pool, without_pins), *extra_pins)
+    digests = {pin.digest for pin in pins} | {e.artifact.digest for rows in entries.values() for e in rows}
+    partials = {node.pk: _partials(node) for node in nodes}
+    digests.update(*partials.values())
+    origins = artifact_origins(digests)
+    artifacts = {digest: origin.facts for digest, origin in origins.items()}
+    for row in (e for rows in entries.values() for e in rows):
+        artifacts.setdefault(row.artifact.digest, _unversioned(row))
+    in_use = _in_use(pool, nodes, now)
+    views = tuple(
+        _node_view(node, pool, entries.get(node.pk, ()), partials[node.pk], in_use[node.pk], now) for node in nodes
+    )
+    return PoolView(
+        cluster=pool.cluster.name,
+        pool=pool.name,
+        policy=pool_policy(pool),
+        nodes=views,
+        pins=pins,
+        artifacts=artifacts,
+        holds=_holds(nodes, entries, now),
+        throughput=throughput_by_connection(now=now),
+    )
+
+
+def pool_policy(pool: NodePool) -> PoolPolicy:
+    """The pool's rules; a paused cluster pauses each of its pools."""
+    return PoolPolicy(
+        high_watermark=pool.high_watermark,
+        low_watermark=pool.low_watermark,
+        max_downloads_per_node=pool.max_downloads_per_node,
+        max_downloads=pool.max_downloads,
+        max_requests_per_node=pool.max_requests_per_node,
+        node_bytes_per_second=pool.node_bytes_per_second,
+        evict_grace=timedelta(seconds=pool.evict_grace_seconds),
+        settle=timedelta(seconds=pool.settle_seconds),
+        paused=pool.paused or pool.cluster.paused,
+    )
+
+
+def pin_view(pin: Pin, *, digest: str) -> PinView:
+    """A pin's row (saved or not) as the planner sees it."""
+    window = None
+    if pin.window_start is not None and pin.window_end is not None:
+        window = DailyWindow(start=pin.window_start, end=pin.window_end, time_zone=pin.window_time_zone or "UTC")
+    return PinView(
+        id=str(pin.pk),
+        digest=digest,
+        priority=pin.priority,
+        created_at=pin.created_at,
+        placement=Placement(PlacementType(pin.placement_type), pin.placement_value, pin.spread_label),
+        node_selector=pin.node_selector,
+        window=window,
+        needed_at=pin.needed_at,
+        suspended=pin.suspended,
+    )
+
+
+def _pins(pool: NodePool, without: Collection[UUID]) -> tuple[PinView, ...]:
+    rows = (
+        Pin.objects.filter(pools=pool, removed_at__isnull=True, artifacts__contains=[ArtifactKind.WEIGHTS])
+        .exclude(pk__in=list(without))
+        .select_related("version__artifact")
+        .defer("version__artifact__manifest")
+        .order_by("id")
+    )
+    return tuple(pin_view(pin, digest=pin.version.artifact.digest) for pin in rows if pin.version.artifact)
+
+
+def _entries_by_node(nodes: Sequence[Node], now: datetime) -> Mapping[UUID, list[CacheEntry]]:
+    rows = (
+        CacheEntry.objects.filter(node__in=nodes)
+        .filter(~Q(state__in=_GONE) | Q(desired=Action.ENSURE) | Q(hold_until__gt=now))
+        .select_related("artifact")
+        .defer("artifact__manifest")
+        .order_by("id")
+    )
+    found: dict[UUID, list[CacheEntry]] = {}
+    for row in rows:
+        found.setdefault(row.node_id, []).append(row)
+    return found
+
+
+def _node_view(
+    node: Node,
+    pool: NodePool,
+    rows: Iterable[CacheEntry],
+    partials: Mapping[str, int],
+    in_use: frozenset[str] | None,
+    now: datetime,
+) -> NodeView:
+    return NodeView(
+        name=node.name,
+        uid=node.uid,
+        state=node_state(
+            ready=node.ready,
+            schedulable=node.schedulable,
+            observed_at=node.observed_at,
+            reported_at=node.reported_at,
+            lost_at=node.lost_at,
+            freshness_seconds=pool.freshness_seconds,
+            now=now,
+        ),
+        labels=node.labels,
+        joined_at=node.joined_at,
+        capacity_bytes=node.capacity_bytes,
+        other_bytes=node.other_bytes,
+        orphan_bytes=sum(int(orphan["bytes"]) for orphan in node.orphans),
+        entries=tuple(_entry_view(row) for row in rows if row.state not in _GONE),
+        in_use=in_use,
+        partials=partials,
+    )
+
+
+def _entry_view(row: CacheEntry) -> EntryView:
+    return EntryView(
+        digest=row.artifact.digest,
+        state=EntryState(row.state),
+        size_bytes=row.artifact.size_bytes,
+        bytes_on_disk=row.bytes_done,
+        desired=Action(row.desired) if row.desired else None,
+        attempts=row.attempts,
+        reason=row.reason,
+        retry_at=row.retry_at,
+        ready_at=row.ready_at,
+        last_used_at=row.last_used_at,
+        evict_requested=row.evict_requested_at is not None,
+        verify_round=row.verify_round,
+        retry_round=row.retry_round,
+    )
+
+
+def _partials(node: Node) -> dict[str, int]:
+    """Unfinished trees among the orphans, by digest: their folder is named after it."""
+    return {
+        str(orphan["name"]).replace("-", ":", 1): int(orphan["bytes"]) for orphan in node.orphans if orphan["partial"]
+    }
+
+
+def _unversioned(row: CacheEntry) -> ArtifactFacts:
+    """An artifact whose versions were deleted: it can be kept and evicted, not fetched."""
+    artifact = row.artifact
+    return ArtifactFacts(
+        artifact.digest,
+        artifact.digest[:19],
+        ArtifactKind(artifact.kind),
+        artifact.size_bytes,
+        "",
+        "",
+        artifact.witness,
+    )
+
+
+def _holds(nodes: Sequence[Node], entries: Mapping[UUID, Sequence[CacheEntry]], now: datetime) -> tuple[HoldView, ...]:
+    uids = {node.pk: node.uid for node in nodes}
+    return tuple(
+        HoldView(row.artifact.digest, row.hold_reason, row.hold_until, frozenset({uids[node_id]}))
+        for node_id, rows in entries.items()
+        for row in rows
+        if row.hold_reason and (row.hold_until is None or row.hold_until > now)
+    )
+
+
+def _in_use(pool: NodePool, nodes: Sequence[Node], now: datetime) -> Mapping[UUID, frozenset[str] | None]:
+    if not is_fresh(pool.cluster.observed_at, freshness_seconds=pool.freshness_seconds, now=now):
+        return dict.fromkeys((node.pk for node in nodes), None)
+    found: dict[UUID, set[str]] = {node.pk: set() for node in nodes}
+    for node_id, digests in ConsumerSeen.objects.filter(node__in=nodes).values_list("node_id", "digests"):
+        found[node_id].update(digests)
+    return {node_id: frozenset(digests) for node_id, digests in found.items()}

@@ -1,0 +1,108 @@
+"""What a pin would do, and whether its gate can be met with the room there is. The planner decides; this only asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from django.utils import timezone
+
+from caches.domain.gating import GateState, GateType, Target, gate
+from caches.domain.planning import plan
+from caches.domain.plans import Plan, Refusal
+from caches.domain.text import plural, size_text
+from caches.models import ModelVersion, Pin
+from caches.selectors.pool_view import pin_view, pool_view
+from caches.services.pin_specs import PinSpec, spec_fields
+from controlplane.clusters.documents import EntryState, Reason
+from controlplane.clusters.models import Node, NodePool
+from controlplane.errors import Clash
+from controlplane.operations.services import TargetSpec
+
+
+class CapacityClash(Clash):
+    """Refused for lack of room; ``plans`` are the plans whose refusals say where and how much."""
+
+    def __init__(self, detail: str, *, next_step: str, plans: tuple[Plan, ...]) -> None:
+        super().__init__(
+            "pin:user:insufficient-capacity",
+            detail,
+            reason=Reason.INSUFFICIENT_CAPACITY,
+            next_step=next_step,
+        )
+        self.plans = plans
+
+
+def draft_pin(spec: PinSpec, *, now: datetime, pin: Pin | None = None) -> Pin:
+    """An unsaved pin of this spec; a change keeps the identity and the age of the pin it replaces."""
+    draft = Pin(**spec_fields(spec))
+    draft.created_at = now
+    if pin is not None:
+        draft.pk, draft.created_at = pin.pk, pin.created_at
+    return draft
+
+
+def plans_with(
+    draft: Pin, version: ModelVersion, pools: Iterable[NodePool], *, now: datetime, without: Iterable[UUID] = ()
+) -> tuple[Plan, ...]:
+    """One plan for each pool as if ``draft`` existed and the pins in ``without`` did not."""
+    assert version.artifact is not None
+    extra = (pin_view(draft, digest=version.artifact.digest),)
+    gone = {draft.pk, *without}
+    return tuple(plan(pool_view(pool, now=now, extra_pins=extra, without_pins=gone), now) for pool in pools)
+
+
+def admit(version: ModelVersion, spec: PinSpec, plans: tuple[Plan, ...]) -> None:
+    """Raise CapacityClash when too many targets lack the room for the pin's gate. Other waits do not refuse."""
+    assert version.artifact is not None
+    digest = version.artifact.digest
+    refusals = [refusal for plan in plans for refusal in plan.refusals if refusal.digest == digest]
+    if not refusals:
+        return
+    without_room = {refusal.node_uid for refusal in refusals}
+    uids = {uid for one in plans for uid in target_uids(one, digest)}
+    targets = [Target(uid, EntryState.QUEUED, refused=uid in without_room) for uid in sorted(uids)]
+    if GateType(spec.gate_type) is GateType.TIMEOUT:
+        hopeless = without_room >= uids
+    else:
+        now = timezone.now()
+        decision = gate(GateType(spec.gate_type), spec.gate_value, targets, started_at=now, now=now)
+        hopeless = decision.state is GateState.FAILED
+    if hopeless:
+        raise CapacityClash(_no_room(version, refusals, len(uids)), next_step=refusals[0].next_step, plans=plans)
+
+
+def target_uids(plan: Plan, digest: str) -> frozenset[str]:
+    """Uids of the nodes on which a pin of this plan wants the artifact: there, coming, waiting or refused."""
+    lines = {uid for uid, items in plan.desired.items() for item in items if item.digest == digest and item.pin_id}
+    return frozenset(
+        lines
+        | {wait.node_uid for wait in plan.waits if wait.digest == digest}
+        | {refusal.node_uid for refusal in plan.refusals if refusal.digest == digest}
+    )
+
+
+def target_specs(plans: Sequence[Plan], version: ModelVersion, pools: Sequence[NodePool]) -> list[TargetSpec]:
+    """The targets of a warming Operation: one for each node, keyed by the node's row id."""
+    assert version.artifact is not None
+    found: list[TargetSpec] = []
+    for one, pool in zip(plans, pools, strict=True):
+        uids = target_uids(one, version.artifact.digest)
+        nodes = Node.objects.filter(pool=pool, lost_at__isnull=True, uid__in=uids).values_list("pk", "name")
+        found += [TargetSpec(str(pk), f"{pool.full_name}/{name}", version.artifact.size_bytes) for pk, name in nodes]
+    return found
+
+
+def node_name(node: Node) -> str:
+    """``cluster.pool/node``, as operations name their targets."""
+    return f"{node.pool.full_name}/{node.name}" if node.pool else node.name
+
+
+def _no_room(version: ModelVersion, refusals: Sequence[Refusal], targets: int) -> str:
+    worst = max(refusals, key=lambda refusal: refusal.need_bytes - refusal.free_bytes + refusal.reserved_bytes)
+    return (
+        f"{version.full_name} does not fit on {len(refusals)} of {plural(targets, 'node')}. On {worst.node} it needs "
+        f"{size_text(worst.need_bytes)}, {size_text(worst.free_bytes)} are free and "
+        f"{size_text(worst.reserved_bytes)} of them are reserved."
+    )

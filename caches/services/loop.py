@@ -1,0 +1,137 @@
+"""One round of the control loop for one pool: gather → plan → pace → confirm → apply → remember.
+
+Level-triggered: a round depends on nothing but rows and fresh answers, so repeating it is harmless, and losing a worker
+at any line leaves the pool dirty for the next one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import structlog
+from django.db import transaction
+from django.db.models import Case, DateTimeField, F, Q, Value, When
+from django.utils import timezone
+
+from caches.domain.planning import pace, plan
+from caches.domain.plans import Plan
+from caches.domain.pool_view import PoolView, SharedLimits
+from caches.domain.states import is_moving_bytes
+from caches.models import Artifact, CacheEntry, PoolLoop, SourceConnection
+from caches.selectors.artifact_facts import artifact_origins
+from caches.selectors.pool_view import pool_view
+from caches.services.loop_apply import plan_apply
+from caches.services.loop_evictions import evictions_confirm
+from caches.services.loop_memory import plan_document, refusals_announce
+from caches.services.pool_rounds import pools_mark_dirty
+from controlplane.celery import publish
+from controlplane.clusters.documents import Action, EntryState
+from controlplane.clusters.gateway import GatewayError
+from controlplane.clusters.models import NodePool
+from controlplane.clusters.registry import gateway_for
+from controlplane.locks import advisory_lock
+
+__all__ = ["pool_reconcile", "pools_due", "pools_mark_dirty"]
+
+EVERY = timedelta(seconds=30)
+
+log = structlog.get_logger(__name__)
+
+
+def pool_reconcile(*, pool_id: UUID) -> Plan | None:
+    """The applied plan; None when another worker is at this pool or its cluster did not answer (it stays dirty)."""
+    with advisory_lock(f"pool:{pool_id}") as mine:
+        if not mine:
+            return None
+        pool = NodePool.objects.select_related("cluster").filter(pk=pool_id).first()
+        if pool is None:
+            return None
+        loop, _ = PoolLoop.objects.get_or_create(pool=pool)
+        with structlog.contextvars.bound_contextvars(pool=pool.full_name):
+            return _round(pool, loop)
+
+
+def pools_due(*, now: datetime) -> list[UUID]:
+    """Pools with an unanswered request, and those whose last round is too old; rows are made for new pools."""
+    unknown = NodePool.objects.filter(loop__isnull=True).values_list("pk", flat=True)
+    PoolLoop.objects.bulk_create([PoolLoop(pool_id=pk, wanted_at=now) for pk in sorted(unknown)], ignore_conflicts=True)
+    due = PoolLoop.objects.filter(
+        Q(wanted_round__gt=F("done_round")) | Q(reconciled_at__isnull=True) | Q(reconciled_at__lte=now - EVERY)
+    )
+    return list(due.order_by("wanted_at", "id").values_list("pool_id", flat=True))
+
+
+def _round(pool: NodePool, loop: PoolLoop) -> Plan | None:
+    wanted, now = loop.wanted_round, timezone.now()
+    gateway = gateway_for(pool.cluster)
+    try:
+        view = pool_view(pool, now=now)
+        confirmed = evictions_confirm(
+            view=view, gateway=gateway, decide=lambda changed: _decide(pool, changed, now), ids=_artifact_ids(view)
+        )
+        problems = plan_apply(pool=pool, view=view, plan=confirmed, gateway=gateway, now=now)
+    except GatewayError as error:
+        message = f"{type(error).__name__}: {error}"[:1000]
+        PoolLoop.objects.filter(pk=loop.pk).update(error=message, updated_at=timezone.now())
+        log.warning("pool.unanswered", error=message)
+        return None
+    _remember(pool, loop, wanted, confirmed, problems, now)
+    return confirmed
+
+
+def _decide(pool: NodePool, view: PoolView, now: datetime) -> Plan:
+    wanted = plan(view, now)
+    if not wanted.moves:
+        return wanted
+    return pace([wanted], _limits_left(pool, view))[0]
+
+
+def _limits_left(pool: NodePool, view: PoolView) -> SharedLimits:
+    """What the connections' limits leave to this pool after the transfers that other pools were given."""
+    limited = SourceConnection.objects.filter(
+        name__in={facts.connection for facts in view.artifacts.values()}, max_downloads__isnull=False
+    )
+    limits = {row.name: row.max_downloads or 0 for row in limited}
+    if not limits:
+        return SharedLimits()
+    moving = [state for state in EntryState if is_moving_bytes(state)]
+    elsewhere = Counter(
+        CacheEntry.objects.filter(
+            desired=Action.ENSURE, state__in=[*moving, EntryState.ABSENT], node__lost_at__isnull=True
+        )
+        .exclude(node__pool=pool)
+        .values_list("artifact__digest", flat=True)
+    )
+    origins = artifact_origins(elsewhere.keys())
+    taken: Counter[str] = Counter()
+    for digest, count in elsewhere.items():
+        if digest in origins:
+            taken[origins[digest].facts.connection] += count
+    return SharedLimits({name: max(0, limit - taken[name]) for name, limit in limits.items()})
+
+
+def _artifact_ids(view: PoolView) -> Mapping[str, UUID]:
+    rows = Artifact.objects.filter(digest__in=list(view.artifacts))
+    return dict(rows.values_list("digest", "pk"))
+
+
+def _remember(pool: NodePool, loop: PoolLoop, wanted: int, plan: Plan, problems: list[str], started: datetime) -> None:
+    now = timezone.now()
+    with transaction.atomic():
+        # Once for each change: what was refused before is in the plan that this one replaces.
+        refusals_announce(plan=plan, previous=loop.plan, round_number=wanted, pool=pool)
+        newer = When(wanted_round__gt=wanted, then=Value(now))
+        PoolLoop.objects.filter(pk=loop.pk).update(
+            done_round=wanted,
+            reconciled_at=now,
+            lag_seconds=max(0.0, (now - (loop.wanted_at or started)).total_seconds()),
+            wanted_at=Case(newer, default=Value(None), output_field=DateTimeField()),
+            error="; ".join(problems)[:1000],
+            plan=plan_document(plan),
+            updated_at=now,
+        )
+    if PoolLoop.objects.filter(pk=loop.pk, wanted_round__gt=wanted).exists():
+        publish("caches.pool_reconcile", str(pool.pk))

@@ -1,0 +1,217 @@
+"""Projecting a plan: manifests and secrets first, then each NodeCache that changed, then the ready-labels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+import structlog
+from django.db import transaction
+
+from caches.domain.manifests import manifest_decode
+from caches.domain.plans import DesiredItem, Plan
+from caches.domain.pool_view import PoolView
+from caches.models import Artifact, CacheEntry, NodeProjection, SourceConnection
+from caches.services.loop_evictions import LABEL_PREFIX, ready_label
+from controlplane.clusters.codec import dumps
+from controlplane.clusters.documents import (
+    Action,
+    ConnectionSpec,
+    DesiredEntry,
+    EntryState,
+    Limits,
+    NodeCacheSpec,
+    SourceType,
+)
+from controlplane.clusters.gateway import ClusterGateway, Conflict, NotFound
+from controlplane.clusters.models import Node, NodePool
+from controlplane.errors import HearthError
+
+log = structlog.get_logger(__name__)
+
+
+def plan_apply(*, pool: NodePool, view: PoolView, plan: Plan, gateway: ClusterGateway, now: datetime) -> list[str]:
+    """Make the cluster want what the plan wants. Returns what could not be done, as sentences; a cluster that does
+    not answer raises GatewayError, and everything is repeated in the next round."""
+    nodes = list(Node.objects.filter(pool=pool, lost_at__isnull=True, uid__in=list(plan.desired)).order_by("name"))
+    rows = _desired_write(nodes, plan, now)
+    connections = _connections(view)
+    projections = {p.node_id: p for p in NodeProjection.objects.filter(node__in=nodes)}
+    secrets, problems = _secrets(connections)
+    changed: list[tuple[Node, NodeCacheSpec, str]] = []
+    for node in nodes:
+        spec = _spec(node, pool, plan.desired[node.uid], rows[node.pk], view, connections)
+        spec_hash = _hash(spec, secrets)
+        known = projections.get(node.pk)
+        if known is None or known.spec_hash != spec_hash:
+            changed.append((node, spec, spec_hash))
+    _publish_manifests([spec for _, spec, _ in changed], gateway)
+    for name in sorted({c.secret_name for _, spec, _ in changed for c in spec.connections} & secrets.keys()):
+        gateway.apply_secret(name, secrets[name])
+    for node, spec, spec_hash in changed:
+        try:
+            generation = gateway.apply_node_cache(spec)
+        except (NotFound, Conflict) as error:
+            problems.append(f"{node.name}: {error}")  # its incarnation is gone: the watcher will say so
+            continue
+        NodeProjection.objects.update_or_create(
+            node=node, defaults={"spec_hash": spec_hash, "generation": generation, "applied_at": now}
+        )
+    problems += _labels_apply(nodes, rows, gateway)
+    return problems
+
+
+def _desired_write(nodes: Sequence[Node], plan: Plan, now: datetime) -> Mapping[UUID, dict[str, CacheEntry]]:
+    """Store what is desired of every entry, making rows for new ones; returns the rows by node and digest."""
+    digests = {item.digest for node in nodes for item in plan.desired[node.uid]}
+    artifacts = Artifact.objects.filter(digest__in=digests).defer("manifest").in_bulk(field_name="digest")
+    with transaction.atomic():
+        rows = _rows(nodes)
+        missing = [
+            CacheEntry(node=node, artifact=artifact, bytes_total=artifact.size_bytes)
+            for node in nodes
+            for item in plan.desired[node.uid]
+            if item.action is Action.ENSURE and item.digest not in rows[node.pk]
+            if (artifact := artifacts.get(item.digest)) is not None
+        ]
+        if missing:
+            CacheEntry.objects.bulk_create(missing, ignore_conflicts=True)
+            rows = _rows(nodes)
+        wanted: dict[str, list[UUID]] = {"": [], Action.ENSURE: [], Action.EVICT: []}
+        for node in nodes:
+            actions = {item.digest: item.action for item in plan.desired[node.uid]}
+            for digest, row in rows[node.pk].items():
+                action = str(actions.get(digest, ""))
+                if row.desired != action:
+                    row.desired = action
+                    wanted[action].append(row.pk)
+        for action, ids in wanted.items():
+            changes: dict[str, object] = {"desired": action, "updated_at": now}
+            if action == Action.ENSURE:
+                changes["wanted_at"] = now
+            if ids:
+                CacheEntry.objects.filter(pk__in=ids).update(**changes)
+    return rows
+
+
+def _rows(nodes: Sequence[Node]) -> dict[UUID, dict[str, CacheEntry]]:
+    found: dict[UUID, dict[str, CacheEntry]] = {node.pk: {} for node in nodes}
+    rows = CacheEntry.objects.filter(node__in=nodes).select_related("artifact").defer("artifact__manifest")
+    for row in rows.order_by("pk"):
+        found[row.node_id][row.artifact.digest] = row
+    return found
+
+
+def _spec(
+    node: Node,
+    pool: NodePool,
+    items: Iterable[DesiredItem],
+    rows: Mapping[str, CacheEntry],
+    view: PoolView,
+    connections: Mapping[str, ConnectionSpec],
+) -> NodeCacheSpec:
+    desired = tuple(_line(item, view, rows.get(item.digest)) for item in items)
+    used = {line.connection for line in desired if line.action is Action.ENSURE}
+    watermark = int(node.capacity_bytes * pool.high_watermark) if node.capacity_bytes is not None else None
+    return NodeCacheSpec(
+        node_name=node.name,
+        node_uid=node.uid,
+        pool=pool.name,
+        desired=desired,
+        connections=tuple(connections[name] for name in sorted(used) if name in connections),
+        limits=Limits(
+            max_downloads=pool.max_downloads_per_node,
+            max_requests=pool.max_requests_per_node,
+            bytes_per_second=pool.node_bytes_per_second,
+            high_watermark_bytes=watermark,
+            paused=view.policy.paused,
+        ),
+        status_interval_seconds=pool.status_interval_seconds,
+        scrub_interval_seconds=pool.scrub_interval_seconds,
+    )
+
+
+def _line(item: DesiredItem, view: PoolView, row: CacheEntry | None) -> DesiredEntry:
+    facts = view.artifacts[item.digest]
+    return DesiredEntry(
+        digest=item.digest,
+        kind=facts.kind,
+        action=item.action,
+        connection=facts.connection,
+        uri=facts.uri,
+        size_bytes=facts.size_bytes,
+        order=item.order,
+        verify_round=row.verify_round if row else 0,
+        retry_round=row.retry_round if row else 0,
+        witness=facts.witness,
+    )
+
+
+def _connections(view: PoolView) -> dict[str, ConnectionSpec]:
+    names = {facts.connection for facts in view.artifacts.values()}
+    return {
+        row.name: ConnectionSpec(
+            name=row.name,
+            type=SourceType(row.type),
+            endpoint=row.endpoint,
+            region=row.region,
+            addressing=row.addressing,
+            ca_bundle=row.ca_bundle,
+            secret_name=row.secret_name,
+            allowed=tuple(row.allowed),
+        )
+        for row in SourceConnection.objects.filter(name__in=names)
+    }
+
+
+def _publish_manifests(specs: Sequence[NodeCacheSpec], gateway: ClusterGateway) -> None:
+    """Before any node is told to fetch it. Immutable and named by digest, so publishing again is harmless."""
+    digests = {line.digest for spec in specs for line in spec.desired if line.action is Action.ENSURE}
+    for data in Artifact.objects.filter(digest__in=digests).values_list("manifest", flat=True).iterator(chunk_size=8):
+        gateway.apply_manifest(manifest_decode(bytes(data)))
+
+
+def _secrets(connections: Mapping[str, ConnectionSpec]) -> tuple[dict[str, Mapping[str, str]], list[str]]:
+    """Credentials by secret name, and a sentence for each that cannot be read."""
+    from caches.sources.secrets import read_secret
+
+    found: dict[str, Mapping[str, str]] = {}
+    problems = []
+    for name in sorted({spec.secret_name for spec in connections.values() if spec.secret_name}):
+        try:
+            found[name] = read_secret(name)
+        except HearthError as error:
+            problems.append(f"secret {name}: {error.detail}")
+    return found, problems
+
+
+def _hash(spec: NodeCacheSpec, secrets: Mapping[str, Mapping[str, str]]) -> str:
+    """Over the spec and the credentials it needs, so that a rotated secret is published like any other change."""
+    used = {c.secret_name: dict(secrets[c.secret_name]) for c in spec.connections if c.secret_name in secrets}
+    return hashlib.sha256((dumps(spec) + json.dumps(used, sort_keys=True)).encode()).hexdigest()
+
+
+def _labels_apply(
+    nodes: Sequence[Node], rows: Mapping[UUID, Mapping[str, CacheEntry]], gateway: ClusterGateway
+) -> list[str]:
+    """Exactly the entries that are Ready and stay have their label; every other label of ours goes."""
+    problems = []
+    for node in nodes:
+        wanted = {
+            ready_label(row.artifact_id)
+            for row in rows[node.pk].values()
+            if row.state == EntryState.READY and row.desired != Action.EVICT
+        }
+        present = {name for name in node.labels if name.startswith(LABEL_PREFIX)}
+        patch: dict[str, str | None] = dict.fromkeys(wanted - present, "true")
+        patch |= dict.fromkeys(present - wanted, None)
+        if not patch:
+            continue
+        try:
+            gateway.set_node_labels(node.name, node.uid, patch)
+        except (NotFound, Conflict) as error:
+            problems.append(f"{node.name}: {error}")
+    return problems

@@ -1,0 +1,151 @@
+"""What a person asks a pin to be, and every reason why it cannot be that, field by field."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from caches.domain.pool_view import DailyWindow, Placement, PlacementType
+from caches.models import GateType, ModelVersion, Pin, VersionState
+from controlplane.clusters.documents import ArtifactKind
+from controlplane.clusters.models import NodePool
+from controlplane.errors import Clash, FieldError, Invalid
+
+MAX_RETENTION_SECONDS = 366 * 86400
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PinSpec:
+    """The editable fields of a pin. ``gate_value``: nodes for Count, percent for Percent, seconds for Timeout."""
+
+    version_id: UUID
+    pool_ids: tuple[UUID, ...]
+    artifacts: tuple[ArtifactKind, ...] = (ArtifactKind.WEIGHTS,)
+    priority: int = 500
+    placement: Placement = dataclasses.field(default_factory=Placement)
+    node_selector: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    window: DailyWindow | None = None
+    needed_at: datetime | None = None
+    suspended: bool = False
+    retention_seconds: int = 0
+    gate_type: GateType = GateType.ALL
+    gate_value: int = 100
+
+
+def spec_of(pin: Pin) -> PinSpec:
+    """The spec a pin's row states; the base for changing some of its fields."""
+    window = None
+    if pin.window_start is not None and pin.window_end is not None:
+        window = DailyWindow(pin.window_start, pin.window_end, pin.window_time_zone)
+    return PinSpec(
+        version_id=pin.version_id,
+        pool_ids=tuple(sorted(pool.pk for pool in pin.pools.all())),
+        artifacts=tuple(ArtifactKind(kind) for kind in pin.artifacts),
+        priority=pin.priority,
+        placement=Placement(PlacementType(pin.placement_type), pin.placement_value, pin.spread_label),
+        node_selector=pin.node_selector,
+        window=window,
+        needed_at=pin.needed_at,
+        suspended=pin.suspended,
+        retention_seconds=pin.retention_seconds,
+        gate_type=GateType(pin.gate_type),
+        gate_value=pin.gate_value,
+    )
+
+
+def spec_fields(spec: PinSpec) -> dict[str, Any]:
+    """The spec as columns of Pin, without its pools."""
+    window = spec.window
+    return {
+        "version_id": spec.version_id,
+        "artifacts": [kind.value for kind in spec.artifacts],
+        "priority": spec.priority,
+        "placement_type": spec.placement.type.value,
+        "placement_value": spec.placement.value,
+        "spread_label": spec.placement.spread_label,
+        "node_selector": dict(spec.node_selector),
+        "window_start": window.start if window else None,
+        "window_end": window.end if window else None,
+        "window_time_zone": window.time_zone if window else "",
+        "needed_at": spec.needed_at,
+        "suspended": spec.suspended,
+        "retention_seconds": spec.retention_seconds,
+        "gate_type": spec.gate_type.value,
+        "gate_value": spec.gate_value,
+    }
+
+
+def spec_document(spec: PinSpec, pools: list[NodePool]) -> dict[str, Any]:
+    """The spec as JSON for the audit trail."""
+    fields = spec_fields(spec)
+    for name in ("window_start", "window_end", "needed_at"):
+        fields[name] = fields[name].isoformat() if fields[name] is not None else None
+    fields["version_id"] = str(spec.version_id)
+    return {"pools": sorted(pool.full_name for pool in pools), **fields}
+
+
+def spec_check(spec: PinSpec) -> tuple[ModelVersion, list[NodePool]]:
+    """The version and pools of a valid spec, in id order. Raises Invalid with every wrong field, or Clash."""
+    version = ModelVersion.objects.select_related("model", "artifact").filter(pk=spec.version_id).first()
+    pools = list(NodePool.objects.select_related("cluster").filter(pk__in=spec.pool_ids).order_by("pk"))
+    errors = list(_field_errors(spec))
+    if version is None:
+        errors.append(FieldError("version", "pin:user:no-such-version", "There is no such version."))
+    if len(pools) != len(set(spec.pool_ids)):
+        errors.append(FieldError("pools", "pin:user:no-such-pool", "At least one of the pools does not exist."))
+    if errors or version is None:
+        raise Invalid(
+            "pin:user:invalid",
+            " ".join(error.detail for error in errors),
+            next_step="Correct the fields listed in errors and send the request again.",
+            errors=errors,
+        )
+    if version.state != VersionState.AVAILABLE or version.artifact is None:
+        raise Clash(
+            "pin:user:version-not-available",
+            f"{version.full_name} is {version.state}, so nothing of it can be warmed yet.",
+            next_step="Wait until its registration has succeeded, or register it again.",
+        )
+    return version, pools
+
+
+def _field_errors(spec: PinSpec) -> Iterator[FieldError]:
+    def wrong(field: str, code: str, detail: str) -> FieldError:
+        return FieldError(field, f"pin:user:{code}", detail)
+
+    if not spec.pool_ids:
+        yield wrong("pools", "no-pools", "Name at least one pool.")
+    if not 0 <= spec.priority <= 1000:
+        yield wrong("priority", "priority-range", "The priority must be between 0 and 1000.")
+    if tuple(spec.artifacts) != (ArtifactKind.WEIGHTS,):
+        yield wrong("artifacts", "artifacts-unsupported", "Only Weights can be warmed; images are not cached yet.")
+    if not 0 <= spec.retention_seconds <= MAX_RETENTION_SECONDS:
+        yield wrong("retention", "retention-range", "The retention must be between 0 seconds and 366 days.")
+    if spec.needed_at is not None and spec.needed_at.tzinfo is None:
+        yield wrong("needed_at", "time-zone-missing", "The time must say its time zone.")
+    if not all(name and len(name) <= 253 and len(value) <= 253 for name, value in spec.node_selector.items()):
+        yield wrong("node_selector", "selector-invalid", "The node selector maps label names to label values.")
+    yield from _count_errors("placement", spec.placement.type.value, spec.placement.value)
+    yield from _count_errors("gate", spec.gate_type.value, spec.gate_value)
+    if spec.window is not None:
+        yield from _window_errors(spec.window)
+
+
+def _count_errors(field: str, type_name: str, value: int) -> Iterator[FieldError]:
+    highest = {"Count": 100_000, "Percent": 100, "Timeout": 7 * 86400}.get(type_name)
+    if highest is not None and not 1 <= value <= highest:
+        detail = f"The value of a {field} of type {type_name} must be between 1 and {highest}."
+        yield FieldError(field, f"pin:user:{field}-range", detail)
+
+
+def _window_errors(window: DailyWindow) -> Iterator[FieldError]:
+    try:
+        ZoneInfo(window.time_zone)
+    except (ValueError, OSError, LookupError):
+        yield FieldError("window.time_zone", "pin:user:time-zone-unknown", f"No time zone {window.time_zone!r}.")
+    if window.start == window.end:
+        yield FieldError("window.end", "pin:user:window-empty", "The window must end at another time than it starts.")

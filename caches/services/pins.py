@@ -1,0 +1,249 @@
+"""Pins: intent that a version is warm on pools. Admission, change, suspension and two-phase removal."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from caches.domain.plans import Plan
+from caches.models import CacheEntry, ModelVersion, Pin, PoolLoop
+from caches.services.admission import admit, draft_pin, node_name, plans_with, target_specs
+from caches.services.pin_specs import PinSpec, spec_check, spec_document, spec_fields, spec_of
+from caches.services.pool_rounds import pools_mark_dirty
+from controlplane.audit.services import Actor, audit_write
+from controlplane.clusters.documents import Action, EntryState
+from controlplane.clusters.models import NodePool
+from controlplane.errors import Clash, HearthError, Missing, Stale
+from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind
+from controlplane.operations.services import TargetSpec, operation_cancel, operation_start
+
+__all__ = [
+    "PinSpec",
+    "pin_create",
+    "pin_preview",
+    "pin_remove",
+    "pin_resume",
+    "pin_suspend",
+    "pin_update",
+    "spec_of",
+]
+
+RETENTION = "Retention"
+
+
+def pin_preview(*, spec: PinSpec, pin_id: UUID | None = None) -> tuple[Plan, ...]:
+    """What this pin would do, pool by pool. ``pin_id`` names the pin that it would replace. Writes nothing."""
+    version, pools = spec_check(spec)
+    now = timezone.now()
+    pin = Pin.objects.filter(pk=pin_id).first() if pin_id else None
+    return plans_with(draft_pin(spec, now=now, pin=pin), version, pools, now=now)
+
+
+def pin_create(*, actor: Actor, spec: PinSpec) -> tuple[Pin, Operation]:
+    """Create the pin and the Operation that follows its warming.
+
+    Clash ``pin:user:exists`` when the version has a live pin, ``pin:user:insufficient-capacity`` (with ``plans``)
+    when there is no room for what its gate needs.
+    """
+    version, pools = spec_check(spec)
+    try:
+        with transaction.atomic():
+            _lock_pools(pools)
+            pin = draft_pin(spec, now=timezone.now())
+            plans = plans_with(pin, version, pools, now=pin.created_at)
+            admit(version, spec, plans)
+            pin.save(force_insert=True)
+            pin.pools.set(pools)
+            operation = _warm(actor, pin, version, pools, plans)
+            _audit(actor, "pin.create", pin, version, None, spec_document(spec, pools), operation)
+            pools_mark_dirty(pool_ids=spec.pool_ids)
+    except IntegrityError as error:
+        if "caches_one_live_pin_per_version" not in str(error):
+            raise
+        raise Clash(
+            "pin:user:exists",
+            f"{version.full_name} is already pinned.",
+            next_step="Change the existing pin: add pools to it or raise its priority.",
+        ) from error
+    return pin, operation
+
+
+def pin_update(*, actor: Actor, pin_id: UUID, changes: Mapping[str, Any], if_updated_at: datetime | None = None) -> Pin:
+    """Change fields of PinSpec by name (not the version). Stale when the pin changed since ``if_updated_at``."""
+    with transaction.atomic():
+        pin = _locked(pin_id)
+        if if_updated_at is not None and pin.updated_at != if_updated_at:
+            raise Stale(
+                "pin:user:changed-meanwhile",
+                "Somebody changed this pin since you read it.",
+                next_step="Read it again, and repeat your change if it still makes sense.",
+            )
+        before = spec_of(pin)
+        if "version_id" in changes and changes["version_id"] != before.version_id:
+            raise Clash("pin:user:version-fixed", "A pin keeps its version.", next_step="Pin the other version too.")
+        spec = dataclasses.replace(before, **changes)
+        version, pools = spec_check(spec)
+        old_pools = list(pin.pools.select_related("cluster"))
+        if spec != before:
+            _lock_pools([*pools, *old_pools])
+            _admit_change(pin, version, before, spec, pools)
+            Pin.objects.filter(pk=pin.pk).update(**spec_fields(spec), updated_at=timezone.now())
+            pin.pools.set(pools)
+            _audit(
+                actor, "pin.update", pin, version, spec_document(before, old_pools), spec_document(spec, pools), None
+            )
+            pools_mark_dirty(pool_ids={*spec.pool_ids, *before.pool_ids})
+        pin.refresh_from_db()
+    return pin
+
+
+def pin_remove(*, actor: Actor, pin_id: UUID) -> Operation:
+    """Close the pin: its running work is cancelled, and what is warm is held for the pin's retention."""
+    with transaction.atomic():
+        now = timezone.now()
+        if Pin.objects.filter(pk=pin_id, removed_at__isnull=True).update(removed_at=now, updated_at=now) != 1:
+            raise _missing(pin_id)
+        pin = Pin.objects.select_related("version__model", "version__artifact").get(pk=pin_id)
+        pools = list(pin.pools.select_related("cluster"))
+        _cancel_warming(actor, pin)
+        present = (
+            CacheEntry.objects.filter(node__pool__in=pools, node__lost_at=None, artifact=pin.version.artifact)
+            .exclude(Q(state__in=(EntryState.ABSENT, EntryState.LOST)) & ~Q(desired=Action.ENSURE))
+            .select_related("node__pool__cluster")
+        )
+        if pin.retention_seconds:
+            hold_until = now + timedelta(seconds=pin.retention_seconds)
+            present.update(hold_reason=RETENTION, hold_until=hold_until, updated_at=now)
+        operation = operation_start(
+            actor=actor,
+            kind=OperationKind.PIN_REMOVE,
+            subject_type="pin",
+            subject_id=str(pin.pk),
+            subject_name=pin.version.full_name,
+            params={"pin_id": str(pin.pk)},
+            targets=[TargetSpec(str(e.node_id), node_name(e.node)) for e in present],
+        )
+        _audit(actor, "pin.remove", pin, pin.version, spec_document(spec_of(pin), pools), None, operation)
+        pools_mark_dirty(pool_ids=[pool.pk for pool in pools])
+    return operation
+
+
+def pin_suspend(*, actor: Actor, pin_id: UUID) -> Pin:
+    """Fetch nothing new for this pin; what is warm stays protected. Repeating it is harmless."""
+    return _set_suspended(actor, pin_id, suspended=True)
+
+
+def pin_resume(*, actor: Actor, pin_id: UUID) -> Pin:
+    """Warm again; an Operation follows it unless one still does."""
+    return _set_suspended(actor, pin_id, suspended=False)
+
+
+def _set_suspended(actor: Actor, pin_id: UUID, *, suspended: bool) -> Pin:
+    with transaction.atomic():
+        pin = _locked(pin_id)
+        changed = Pin.objects.filter(pk=pin_id, suspended=not suspended).update(
+            suspended=suspended, updated_at=timezone.now()
+        )
+        if changed:
+            pools = list(pin.pools.select_related("cluster").order_by("pk"))
+            action = "pin.suspend" if suspended else "pin.resume"
+            operation = None
+            if not suspended and not _active(pin):
+                _lock_pools(pools)
+                pin.suspended = False
+                plans = plans_with(pin, pin.version, pools, now=timezone.now())
+                operation = _warm(actor, pin, pin.version, pools, plans)
+            _audit(actor, action, pin, pin.version, {"suspended": not suspended}, {"suspended": suspended}, operation)
+            pools_mark_dirty(pool_ids=[pool.pk for pool in pools])
+        pin.refresh_from_db()
+    return pin
+
+
+def _admit_change(pin: Pin, version: ModelVersion, before: PinSpec, spec: PinSpec, pools: list[NodePool]) -> None:
+    now = timezone.now()
+    plans = plans_with(draft_pin(spec, now=now, pin=pin), version, pools, now=now)
+    added = set(spec.pool_ids) - set(before.pool_ids)
+    # What was admitted stays admitted: only new pools and a wider placement or gate can be refused.
+    if added or spec.placement != before.placement or spec.node_selector != before.node_selector:
+        admit(version, spec, plans)
+
+
+def _warm(actor: Actor, pin: Pin, version: ModelVersion, pools: Sequence[NodePool], plans: Sequence[Plan]) -> Operation:
+    operation = operation_start(
+        actor=actor,
+        kind=OperationKind.PIN_WARM,
+        subject_type="pin",
+        subject_id=str(pin.pk),
+        subject_name=version.full_name,
+        params={"pin_id": str(pin.pk)},
+        targets=target_specs(plans, version, pools),
+    )
+    Pin.objects.filter(pk=pin.pk).update(operation=operation)
+    pin.operation = operation
+    return operation
+
+
+def _lock_pools(pools: Sequence[NodePool]) -> None:
+    """Admissions that share a pool wait for each other here; always in the order of the loop rows' ids."""
+    ids = {pool.pk for pool in pools}
+    PoolLoop.objects.bulk_create([PoolLoop(pool_id=pk) for pk in sorted(ids)], ignore_conflicts=True)
+    list(PoolLoop.objects.select_for_update(no_key=True).filter(pool_id__in=ids).order_by("id"))
+
+
+def _locked(pin_id: UUID) -> Pin:
+    rows = Pin.objects.select_for_update(no_key=True, of=("self",)).select_related(
+        "version__model", "version__artifact"
+    )
+    pin = rows.filter(pk=pin_id, removed_at__isnull=True).first()
+    if pin is None:
+        raise _missing(pin_id)
+    return pin
+
+
+def _active(pin: Pin) -> bool:
+    return Operation.objects.filter(
+        kind=OperationKind.PIN_WARM, subject_type="pin", subject_id=str(pin.pk), state__in=ACTIVE_STATES
+    ).exists()
+
+
+def _cancel_warming(actor: Actor, pin: Pin) -> None:
+    active = Operation.objects.filter(
+        kind=OperationKind.PIN_WARM, subject_type="pin", subject_id=str(pin.pk), state__in=ACTIVE_STATES
+    )
+    for operation_id in active.values_list("pk", flat=True):
+        try:
+            operation_cancel(actor=actor, operation_id=operation_id)
+        except HearthError:
+            continue  # it ended meanwhile
+
+
+def _missing(pin_id: UUID) -> Missing:
+    return Missing("pin:user:not-found", f"There is no pin {pin_id}, or it was removed.")
+
+
+def _audit(
+    actor: Actor,
+    action: str,
+    pin: Pin,
+    version: ModelVersion,
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+    operation: Operation | None,
+) -> None:
+    audit_write(
+        actor=actor,
+        action=action,
+        object_type="pin",
+        object_id=str(pin.pk),
+        object_name=version.full_name,
+        before=before,
+        after=after,
+        operation_id=operation.pk if operation else None,
+    )

@@ -1,0 +1,134 @@
+"""What an Operation's targets look like now: the node, its entry, and what the planner says about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.utils import timezone
+
+from caches.domain.gating import Target
+from caches.domain.states import is_permanent
+from caches.models import CacheEntry, Pin, PoolLoop
+from controlplane.clusters.documents import Action, EntryState, NodeState
+from controlplane.clusters.freshness import node_state
+from controlplane.clusters.models import Node
+from controlplane.operations.models import Operation, OperationTarget, TargetState
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One target of an operation with what is known of it now."""
+
+    target: OperationTarget
+    node: Node | None
+    state: NodeState
+    entry: CacheEntry | None
+    refusal: Mapping[str, Any] | None = None
+
+    @property
+    def lost(self) -> bool:
+        return self.state is NodeState.LOST
+
+    @property
+    def entry_state(self) -> EntryState:
+        return EntryState(self.entry.state) if self.entry else EntryState.ABSENT
+
+
+def targets_seen(operation: Operation, artifact_id: UUID, pin: Pin | None = None) -> list[Seen]:
+    """Every target with its node, entry and, for a pin, the planner's refusal, in four queries."""
+    now = timezone.now()
+    targets = list(operation.targets.all())
+    keys = [target.key for target in targets]
+    nodes = {str(n.pk): n for n in Node.objects.filter(pk__in=keys).select_related("pool")}
+    entries = {str(e.node_id): e for e in CacheEntry.objects.filter(node_id__in=keys, artifact=artifact_id)}
+    refusals = _refusals(operation, nodes.values(), pin) if pin else {}
+    found = []
+    for target in targets:
+        node = nodes.get(target.key)
+        state = NodeState.LOST if node is None else _state(node, now)
+        entry = entries.get(target.key)
+        found.append(Seen(target, node, state, entry, refusals.get(node.uid) if node else None))
+    return found
+
+
+def _state(node: Node, now: datetime) -> NodeState:
+    return node_state(
+        ready=node.ready,
+        schedulable=node.schedulable,
+        observed_at=node.observed_at,
+        reported_at=node.reported_at,
+        lost_at=node.lost_at,
+        freshness_seconds=node.pool.freshness_seconds if node.pool else 120.0,
+        now=now,
+    )
+
+
+def _refusals(operation: Operation, nodes: Iterable[Node], pin: Pin) -> dict[str, Mapping[str, Any]]:
+    pools = {node.pool_id for node in nodes if node.pool_id}
+    # A plan from before the operation knows nothing of what it asks for.
+    loops = PoolLoop.objects.filter(pool_id__in=pools, plan__isnull=False, reconciled_at__gt=operation.created_at)
+    plans = loops.values_list("plan", flat=True)
+    return {r["node_uid"]: r for plan in plans if plan for r in plan["refusals"] if r["pin_id"] == str(pin.pk)}
+
+
+def _is_answered(entry: CacheEntry) -> bool:
+    """False while the node has not yet acted on the last request to try again: its failure is an old one."""
+    return entry.observed_retry_round >= entry.retry_round
+
+
+def gate_target(item: Seen) -> Target:
+    """The target as the gate counts it."""
+    entry = item.entry
+    if item.lost:
+        return Target(item.target.name, EntryState.LOST)
+    failed = entry is not None and entry.state == EntryState.FAILED
+    if failed and entry is not None and not _is_answered(entry):
+        return Target(item.target.name, EntryState.QUEUED)
+    going = entry is not None and entry.desired == Action.EVICT and entry.state == EntryState.READY
+    return Target(
+        node=item.target.name,
+        state=EntryState.EVICTING if going else item.entry_state,
+        reason=entry.reason if entry is not None and failed else "",
+        refused=item.refusal is not None and item.entry_state is not EntryState.READY,
+        unknown=item.state is NodeState.UNKNOWN,
+    )
+
+
+def warm_target(item: Seen) -> tuple[TargetState, str]:
+    """The target's state and detail as people read it."""
+    target = gate_target(item)
+    if item.lost:
+        return TargetState.SKIPPED, "Its node is gone."
+    if target.unknown:
+        return TargetState.RUNNING, "The node has not been heard of lately."
+    if target.state is EntryState.READY:
+        return TargetState.SUCCEEDED, ""
+    if target.refused and item.refusal is not None:
+        return TargetState.RUNNING, str(item.refusal["detail"])
+    if target.state is EntryState.FAILED and item.entry is not None:
+        text = f"{item.entry.reason}: {item.entry.message}"
+        return (TargetState.FAILED if is_permanent(item.entry.reason) else TargetState.RUNNING), text
+    return (TargetState.PENDING if target.state is EntryState.ABSENT else TargetState.RUNNING), target.state.value
+
+
+def targets_record(found: Iterable[tuple[Seen, TargetState, str]]) -> None:
+    """Write the targets that changed; a failed one may recover, one whose node is gone may not."""
+    now = timezone.now()
+    changed = []
+    for item, state, detail in found:
+        target = item.target
+        done = item.entry.bytes_done if item.entry is not None and not item.lost else target.bytes_done
+        if target.state == TargetState.SKIPPED or (target.state, target.detail, target.bytes_done) == (
+            state,
+            detail[:1000],
+            done,
+        ):
+            continue
+        target.state, target.detail, target.bytes_done, target.updated_at = state, detail[:1000], done, now
+        changed.append(target)
+    if changed:
+        OperationTarget.objects.bulk_update(changed, ["state", "detail", "bytes_done", "updated_at"], batch_size=500)

@@ -1,0 +1,90 @@
+"""One POST to an address that a person typed: resolved once, checked, and connected to exactly what was checked."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import urllib3
+
+TIMEOUT = urllib3.Timeout(connect=5, read=5)
+_METADATA = frozenset({ipaddress.ip_address("169.254.169.254"), ipaddress.ip_address("fd00:ec2::254")})
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class PostRefused(Exception):
+    """The address may not be called, or the call did not end in an answer. The text is fit for people."""
+
+
+def address_problem(address: Address, *, private: bool) -> str | None:
+    """Why this address may never be called; ``private`` allows those of one's own network."""
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if address in _METADATA or address.is_link_local:
+        return f"{address} is a link-local or metadata address"
+    if address.is_multicast or address.is_unspecified or (address.is_reserved and not address.is_private):
+        return f"{address} is not an address of a host"
+    if not private and (address.is_private or address.is_loopback):
+        return f"{address} is a private address, which this installation does not allow"
+    return None
+
+
+def url_problem(url: str) -> str | None:
+    """Why this cannot be a webhook's address, as far as the text itself tells."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return "it is not a URL"
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "it must start with http:// or https:// and name a host"
+    if parts.username or parts.password:
+        return "it must not contain credentials"
+    return "port 0 does not exist" if port == 0 else None
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], *, private: bool) -> int:
+    """The answer's status; redirects are answers too. Raises PostRefused. Takes at most some ten seconds."""
+    if problem := url_problem(url):
+        raise PostRefused(f"The address of the webhook is wrong: {problem}.")
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    target = _resolve(host, port, private=private)
+    pool: urllib3.HTTPConnectionPool
+    if parts.scheme == "https":
+        pool = urllib3.HTTPSConnectionPool(target, port, timeout=TIMEOUT, assert_hostname=host, server_hostname=host)
+    else:
+        pool = urllib3.HTTPConnectionPool(target, port, timeout=TIMEOUT)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    with pool:
+        try:
+            answer = pool.urlopen(
+                "POST",
+                path,
+                body=body,
+                headers={**headers, "Host": parts.netloc},
+                redirect=False,
+                retries=False,
+                preload_content=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise PostRefused(f"No answer from {host}: {type(error).__name__}.") from error
+        status = answer.status
+        answer.close()  # unread: what a receiver says in its body is never needed
+    return status
+
+
+def _resolve(host: str, port: int, *, private: bool) -> str:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise PostRefused(f"The host {host} has no address.") from error
+    addresses = [ipaddress.ip_address(item[4][0]) for item in found]
+    for address in addresses:
+        if problem := address_problem(address, private=private):
+            raise PostRefused(f"The webhook may not be called: {problem}.")
+    return str(addresses[0])

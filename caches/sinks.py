@@ -1,0 +1,98 @@
+"""What caches does with what the watcher sees: mirror entries, remember consumers, and mark the pools that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from caches.services.consumers_seen import consumers_changed, consumers_relisted
+from caches.services.entries import entries_close_lost, statuses_mirror
+from caches.services.loop import pools_mark_dirty
+from caches.services.projections import projections_forget
+from controlplane.clusters.documents import Consumer
+from controlplane.clusters.gateway import EventType, Kind, Observed, ObservedNode, ObservedNodeCache, WatchEvent
+from controlplane.clusters.models import Node, NodePool
+
+BATCH = 200
+# Other bytes on a disk that moved by less than this change no plan worth making.
+CAPACITY_STEP_BYTES = 16 * 1024 * 1024
+
+
+class CachesSink:
+    """One in the watcher's process. What it remembers only saves rounds: the first listing marks all."""
+
+    def __init__(self) -> None:
+        self._facts: dict[tuple[str, str, Kind], Hashable] = {}
+
+    def relisted(self, cluster_id: str, kind: Kind, items: tuple[Observed, ...], at: datetime) -> None:
+        """The complete set of one kind."""
+        cluster = UUID(cluster_id)
+        if kind is Kind.NODE:
+            self._changed_nodes(cluster_id, kind, items)
+            entries_close_lost(cluster_id=cluster)
+            pools_mark_dirty(pool_ids=NodePool.objects.filter(cluster_id=cluster).values_list("pk", flat=True))
+        elif kind is Kind.NODE_CACHE:
+            caches = [item for item in items if isinstance(item, ObservedNodeCache)]
+            projections_forget(cluster_id=cluster, present={cache.node_uid for cache in caches})
+            self._mirror(cluster_id, caches)
+        elif kind is Kind.CONSUMER:
+            consumers_relisted(cluster_id=cluster, items=[item for item in items if isinstance(item, Consumer)], at=at)
+
+    def changed(self, cluster_id: str, events: tuple[WatchEvent, ...], at: datetime) -> None:
+        """Increments in order; only the last one of each object counts."""
+        cluster = UUID(cluster_id)
+        if nodes := [e.object for e in events if isinstance(e.object, ObservedNode)]:
+            entries_close_lost(cluster_id=cluster)
+            self._mark(cluster, self._changed_nodes(cluster_id, Kind.NODE, nodes))
+        last = {e.object.node_uid: e for e in events if isinstance(e.object, ObservedNodeCache)}
+        if last:
+            deleted = [uid for uid, event in last.items() if event.type is EventType.DELETED]
+            if deleted:
+                projections_forget(cluster_id=cluster, gone=deleted)
+            alive = [e.object for e in last.values() if e.type is not EventType.DELETED]
+            self._mirror(cluster_id, [item for item in alive if isinstance(item, ObservedNodeCache)])
+        consumers = {e.object.uid: (e.type, e.object) for e in events if isinstance(e.object, Consumer)}
+        if consumers:
+            gone = [uid for uid, (type_, _) in consumers.items() if type_ is EventType.DELETED]
+            seen = [consumer for type_, consumer in consumers.values() if type_ is not EventType.DELETED]
+            consumers_changed(cluster_id=cluster, seen=seen, gone=gone, at=at)
+            self._mark(cluster, {consumer.node_uid for _, consumer in consumers.values()})
+
+    def _mirror(self, cluster_id: str, caches: Sequence[ObservedNodeCache]) -> None:
+        cluster = UUID(cluster_id)
+        for start in range(0, len(caches), BATCH):
+            statuses_mirror(cluster_id=cluster, caches=caches[start : start + BATCH])
+        self._mark(cluster, self._changed_nodes(cluster_id, Kind.NODE_CACHE, caches))
+
+    def _changed_nodes(self, cluster_id: str, kind: Kind, items: Iterable[Observed | None]) -> set[str]:
+        """Uids of the nodes whose planning facts are others than last time."""
+        changed = set()
+        for item in items:
+            if isinstance(item, ObservedNode):
+                uid, facts = item.uid, _node_facts(item)
+            elif isinstance(item, ObservedNodeCache) and item.status is not None:
+                uid, facts = item.node_uid, _store_facts(item)
+            else:
+                continue
+            if self._facts.get((cluster_id, uid, kind)) != facts:
+                self._facts[(cluster_id, uid, kind)] = facts
+                changed.add(uid)
+        return changed
+
+    def _mark(self, cluster_id: UUID, uids: Iterable[str]) -> None:
+        if wanted := list(uids):
+            pools = Node.objects.filter(cluster_id=cluster_id, uid__in=wanted, pool__isnull=False)
+            pools_mark_dirty(pool_ids=set(pools.values_list("pool_id", flat=True)))
+
+
+def _node_facts(node: ObservedNode) -> Hashable:
+    return (node.ready, node.schedulable, tuple(sorted(node.labels.items())), node.taints, node.terminating_at)
+
+
+def _store_facts(cache: ObservedNodeCache) -> Hashable:
+    status = cache.status
+    if status is None:
+        return None
+    orphans = tuple((orphan.name, orphan.bytes) for orphan in status.orphans)
+    return (status.capacity.capacity_bytes, status.capacity.other_bytes // CAPACITY_STEP_BYTES, orphans)
