@@ -1,0 +1,63 @@
+"""The cells and formats as template tags: ``{% load hearth %}``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from controlplane.web import cells, formats, tones
+
+register = template.Library()
+
+register.simple_tag(cells.icon, name="icon")
+register.simple_tag(cells.progress, name="progress")
+register.simple_tag(cells.pill, name="pill")
+register.filter("pill", cells.pill)
+register.filter("size", cells.size)
+register.filter("rate", cells.rate)
+register.filter("duration", cells.duration)
+register.filter("when", cells.when)
+register.filter("digest", cells.digest)
+register.filter("tags", cells.tags)
+register.filter("iso", formats.iso_text)
+register.filter("words", tones.words_of)
+register.filter("bytes_text", formats.bytes_text)
+
+
+@register.filter
+def count(number: int, noun: str) -> str:
+    """{{ 2|count:"node" }} → 2 nodes; {{ 2|count:"copy,copies" }} → 2 copies."""
+    one, _, many = noun.partition(",")
+    return formats.plural(number, one, many)
+
+
+@register.filter
+def tone(state: str) -> str:
+    return tones.look_of(state).tone.value
+
+
+@register.simple_tag
+def fits(pool: Any, label: str) -> SafeString:
+    """The capacity bar of anything with used, reserved, other and capacity bytes."""
+    parts = [
+        (tones.Tone.OK, pool.used_bytes),
+        (tones.Tone.BUSY, pool.reserved_bytes),
+        (tones.Tone.IDLE, pool.other_bytes),
+    ]
+    return cells.meter(parts, pool.capacity_bytes or 0, label)
+
+
+@register.simple_tag(takes_context=True)
+def with_query(context: dict[str, Any], **changes: object) -> str:
+    """This page's query string with some values changed; "" or None removes one. Starts with "?"."""
+    request: HttpRequest = context["request"]
+    query = request.GET.copy()
+    for name, value in changes.items():
+        if value in ("", None):
+            query.pop(name, None)
+        else:
+            query[name] = str(value)
+    return f"?{query.urlencode()}"

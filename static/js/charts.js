@@ -1,0 +1,85 @@
+// Draws <figure class="chart"> from the JSON beside it. Colours come from the page's CSS variables, so that both themes
+// and the switch between them are one code path. plotly itself loads when the first chart comes near the screen.
+
+let library = null;
+
+function plotly(address) {
+  library ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = address;
+    script.onload = () => resolve(globalThis.Plotly);
+    script.onerror = () => reject(new Error("plotly did not load"));
+    document.head.append(script);
+  });
+  return library;
+}
+
+// light-dark() resolves only on a used property: a probe element computes it.
+function colour(token, probe) {
+  probe.style.color = `var(${token})`;
+  return getComputedStyle(probe).color;
+}
+
+function themed(spec, figure) {
+  const probe = document.createElement("span");
+  figure.append(probe);
+  const paint = (token) => (typeof token === "string" && token.startsWith("--") ? colour(token, probe) : token);
+  const text = paint("--text"), line = paint("--line"), surface = paint("--surface");
+  const copy = structuredClone(spec);
+  for (const trace of copy.data) {
+    const { tokens = [], lines = [] } = trace.meta ?? {};
+    if (trace.type === "heatmap") {
+      trace.colorscale = tokens.flatMap((token, n) => [[n / tokens.length, paint(token)], [(n + 1) / tokens.length, paint(token)]]);
+    } else if (tokens.length && trace.marker) {
+      trace.marker.color = tokens.length === 1 ? paint(tokens[0]) : tokens.map(paint);
+    }
+    if (trace.marker?.pattern) trace.marker.pattern.fgcolor = paint("--unknown");
+    if (lines.length && trace.textfont) trace.textfont.color = paint(lines[0]);
+  }
+  Object.assign(copy.layout, { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" });
+  copy.layout.font = { ...copy.layout.font, color: text, family: getComputedStyle(document.body).fontFamily };
+  copy.layout.hoverlabel = { bgcolor: surface, bordercolor: line, font: { color: text } };
+  for (const axis of ["xaxis", "yaxis"]) if (copy.layout[axis]) Object.assign(copy.layout[axis], { gridcolor: line, linecolor: line, tickcolor: line });
+  probe.remove();
+  return copy;
+}
+
+async function draw(figure) {
+  const plot = figure.querySelector(".plot");
+  const source = figure.querySelector("script[type='application/json']");
+  const spec = themed(JSON.parse(source.textContent), figure);
+  const Plotly = await plotly(figure.dataset.plotly);
+  const drag = { staticPlot: false, displaylogo: false, displayModeBar: false, responsive: true, doubleClick: false };
+  await Plotly.react(plot, spec.data, spec.layout, drag);
+  if (figure.dataset.bound) return;
+  figure.dataset.bound = "yes";
+  plot.on("plotly_click", ({ points }) => {
+    const target = points[0]?.customdata;
+    const address = Array.isArray(target) ? target[0] : target;
+    if (typeof address === "string" && address.startsWith("/")) location.assign(address);
+  });
+}
+
+// A refresh leaves the drawn chart in place and hands over the new data.
+function bind(figure) {
+  const plot = figure.querySelector(".plot");
+  new IntersectionObserver((entries, observer) => {
+    if (!entries.some((entry) => entry.isIntersecting)) return;
+    observer.disconnect();
+    draw(figure);
+  }, { rootMargin: "200px" }).observe(plot);
+  figure.dataset.chart = "bound";
+}
+
+function bindAll() {
+  for (const figure of document.querySelectorAll("figure.chart")) {
+    if (!figure.dataset.chart) bind(figure);
+    else if (library) draw(figure);
+  }
+}
+
+document.addEventListener("hearth:refreshed", bindAll);
+document.addEventListener("htmx:afterSettle", bindAll);
+document.addEventListener("hearth:theme", bindAll);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", bindAll);
+bindAll();
