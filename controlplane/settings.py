@@ -12,6 +12,8 @@ import environ
 import plotly
 from csp.constants import NONE, SELF
 
+from controlplane.web.static_version import static_version
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.FileAwareEnv()
 
@@ -40,7 +42,6 @@ INSTALLED_APPS = [
     "django_filters",
     "django_htmx",
     "django_structlog",
-    "django_tables2",
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "knox",
@@ -48,6 +49,8 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "controlplane.rest.middleware.RequestIdMiddleware",
+    "controlplane.rest.middleware.ApiProblemMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -59,6 +62,7 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "django_structlog.middlewares.RequestMiddleware",
+    "controlplane.web.errors.ErrorPagesMiddleware",
 ]
 
 ROOT_URLCONF = "controlplane.urls"
@@ -73,6 +77,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "controlplane.web.context.page_frame",
             ],
         },
     },
@@ -95,6 +100,7 @@ AUTH_USER_MODEL = "accounts.User"
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "login"
+CSRF_FAILURE_VIEW = "controlplane.web.errors.csrf_failure"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
@@ -127,12 +133,25 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
 
-STATIC_URL = "/static/"
-STATIC_ROOT = STATE_DIR / "static"
+# Set where collectstatic writes compressed copies (the image does); without it files are served as they are.
+STATIC_ROOT = env.str("HEARTH_STATIC_ROOT", default="") or None
 STATICFILES_DIRS = [BASE_DIR / "static"]
+# The digest makes every address immutable without a build step (controlplane.web.static_version).
+STATIC_URL = f"/static/{static_version(BASE_DIR / 'static')}/"
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "controlplane.web.finders.PlotlyFinder",
+]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
+}
 # plotly.js is served from the plotly wheel itself, so that both sides always have the same version.
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-WHITENOISE_USE_FINDERS = True
+WHITENOISE_USE_FINDERS = STATIC_ROOT is None
+WHITENOISE_AUTOREFRESH = False
+WHITENOISE_MAX_AGE = 0 if DEBUG else 31_536_000
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -142,7 +161,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["controlplane.accounts.permissions.ScopePermission"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "controlplane.rest.autoschema.HearthSchema",
     "DEFAULT_PAGINATION_CLASS": "controlplane.rest.paging.Paging",
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "EXCEPTION_HANDLER": "controlplane.rest.problems.exception_handler",
@@ -165,6 +184,27 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SERVE_PUBLIC": True,
+    "GET_LIB_DOC_EXCLUDES": "caches.api.base.undocumented_bases",
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {
+        "ArtifactKind": "caches.api.serializers.pins.KINDS",
+        "ClusterType": "controlplane.clusters.models.ClusterType",
+        "DriftState": "caches.models.DriftState",
+        "EntryState": "caches.selectors.entries.SHOWN_STATES",
+        "GateType": "caches.models.GateType",
+        "NodeState": "caches.api.serializers.fleet.STATES",
+        "OperationKind": "controlplane.operations.models.OperationKind",
+        "OperationState": "controlplane.operations.models.OperationState",
+        "PlacementType": "caches.api.serializers.pins.PLACEMENTS",
+        "Role": "controlplane.accounts.models.Role",
+        "Scope": "controlplane.accounts.models.Scope",
+        "SourceType": "caches.api.serializers.catalogue.TYPES",
+        "TargetState": "controlplane.operations.models.TargetState",
+        "VersionState": "caches.models.VersionState",
+    },
+    "PREPROCESSING_HOOKS": ["controlplane.rest.schema.without_suffixes"],
+    "POSTPROCESSING_HOOKS": ["drf_spectacular.hooks.postprocess_schema_enums", "controlplane.rest.schema.finish"],
 }
 
 CELERY_BROKER_URL = REDIS_URL

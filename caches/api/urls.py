@@ -1,7 +1,49 @@
-"""REST addresses, below /api/v1/."""
+"""REST addresses, below /api/v1/. No address ends in a slash; every list has a twin that ends in .csv."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from caches.api import accounts, audit, entries, fleet, operations, pins, webhooks
+from controlplane.rest.docs import DocsView, SchemaView
+from controlplane.rest.views import RowsView
+
+
+def rows(route: str, view: type[RowsView], name: str) -> list[URLPattern]:
+    """A list, and the same list as CSV."""
+    return [
+        path(route, view.as_view(), name=f"api-{name}"),
+        path(f"{route}.csv", view.as_view(), {"format": "csv"}, name=f"api-{name}-csv"),
+    ]
+
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    *rows("clusters", fleet.ClusterList, "clusters"),
+    path("clusters/<slug:name>", fleet.ClusterDetail.as_view(), name="api-cluster"),
+    *rows("node-pools", fleet.NodePoolList, "node-pools"),
+    path("node-pools/<str:name>", fleet.NodePoolDetail.as_view(), name="api-node-pool"),
+    *rows("nodes", fleet.NodeList, "nodes"),
+    path("nodes/<uuid:node_id>", fleet.NodeDetail.as_view(), name="api-node"),
+    *rows("nodes/<uuid:node_id>/cache-entries", fleet.NodeEntryList, "node-entries"),
+    path("nodes/<uuid:node_id>/eviction-forecast", fleet.NodeForecast.as_view(), name="api-node-forecast"),
+    *rows("pins", pins.PinList, "pins"),
+    path("pins/<uuid:pin_id>", pins.PinDetail.as_view(), name="api-pin"),
+    *rows("cache-entries", entries.EntryList, "entries"),
+    path("cache-entries/<uuid:entry_id>", entries.EntryDetail.as_view(), name="api-entry"),
+    path("cache-entries/<uuid:entry_id>/evict", entries.EntryEvict.as_view(), name="api-entry-evict"),
+    path("cache-entries/<uuid:entry_id>/scrub", entries.EntryScrub.as_view(), name="api-entry-scrub"),
+    path("cache-entries/<uuid:entry_id>/retry", entries.EntryRetry.as_view(), name="api-entry-retry"),
+    *rows("operations", operations.OperationList, "operations"),
+    path("operations/<uuid:operation_id>", operations.OperationDetail.as_view(), name="api-operation"),
+    path("operations/<uuid:operation_id>/cancel", operations.OperationCancel.as_view(), name="api-operation-cancel"),
+    path("operations/<uuid:operation_id>/retry", operations.OperationRetry.as_view(), name="api-operation-retry"),
+    *rows("audit-events", audit.AuditEventList, "audit-events"),
+    path("audit-events/<uuid:event_id>", audit.AuditEventDetail.as_view(), name="api-audit-event"),
+    *rows("tokens", accounts.TokenList, "tokens"),
+    path("tokens/<uuid:token_id>", accounts.TokenDetail.as_view(), name="api-token"),
+    path("me", accounts.Me.as_view(), name="api-me"),
+    *rows("webhooks", webhooks.WebhookList, "webhooks"),
+    path("webhooks/<slug:name>", webhooks.WebhookDetail.as_view(), name="api-webhook"),
+    path("openapi", SchemaView.as_view(), name="api-openapi"),
+    path("docs", DocsView.as_view(url_name="api-openapi"), name="api-docs"),
+]

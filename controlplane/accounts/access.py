@@ -40,6 +40,11 @@ def role_anywhere(user: User) -> Role | None:
     return _highest(_grants(user)) if _active(user) else None
 
 
+def grants_of(user: User) -> Sequence[RoleGrant]:
+    """Every grant, by target. A superuser's is one that was never stored."""
+    return sorted(_grants(user), key=lambda grant: grant.target) if _active(user) else []
+
+
 def can(user: User, role: Role, target: str = "") -> bool:
     """True when the user has ``role`` or a higher one on ``target``."""
     return _at_least(role_of(user, target), role)

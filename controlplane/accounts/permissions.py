@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from controlplane import errors
 from controlplane.accounts import access
 from controlplane.accounts.models import Scope, Token, User
+
+if TYPE_CHECKING:
+    # REST framework's views read their default permissions, this module, while they load.
+    from rest_framework.views import APIView
 
 
 class ScopePermission(BasePermission):

@@ -33,13 +33,14 @@ class Paging(BasePagination):
         self.request = request
         size = page_size(request)
         ordering = ordering_of(request, view.ordering_fields, view.ordering)  # type: ignore[union-attr]
-        rows = ordered(queryset, ordering, view.ordering_fields)  # type: ignore[union-attr]
+        tie = getattr(view, "tie_breaker", "pk")
+        rows = ordered(queryset, ordering, view.ordering_fields, tie)  # type: ignore[union-attr]
         if cursor := request.query_params.get("cursor"):
-            rows = rows.filter(_after(cursor, ordering))
+            rows = rows.filter(_after(cursor, ordering, tie))
         found: list[Any] = list(rows[: size + 1])
         if len(found) > size:
             found.pop()
-            self.next_cursor = _cursor(found[-1], ordering)
+            self.next_cursor = _cursor(found[-1], ordering, tie)
         return found
 
     def get_paginated_response(self, data: Any) -> Response:
@@ -92,35 +93,35 @@ def ordering_of(request: Request, fields: Mapping[str, str], default: str) -> st
     return ordering
 
 
-def ordered(queryset: QuerySet[Any], ordering: str, fields: Mapping[str, str]) -> QuerySet[Any]:
-    """Rows in a total order: by the field (unknown values last), then by id."""
+def ordered(queryset: QuerySet[Any], ordering: str, fields: Mapping[str, str], tie: str = "pk") -> QuerySet[Any]:
+    """Rows in a total order: by the field (unknown values last), then by the unique field ``tie``."""
     lookup = fields[ordering.removeprefix("-")]
     queryset = queryset.annotate(_order=F(lookup))
     if ordering.startswith("-"):
-        return queryset.order_by(F("_order").desc(nulls_last=True), "-pk")
-    return queryset.order_by(F("_order").asc(nulls_last=True), "pk")
+        return queryset.order_by(F("_order").desc(nulls_last=True), f"-{tie}")
+    return queryset.order_by(F("_order").asc(nulls_last=True), tie)
 
 
-def _cursor(row: Model, ordering: str) -> str:
+def _cursor(row: Model, ordering: str, tie: str) -> str:
     value: Any = row._order  # type: ignore[attr-defined]  # annotated by ordered()
     if isinstance(value, datetime):
         value = value.isoformat()
     elif isinstance(value, UUID):
         value = str(value)
-    return signing.dumps([ordering, value, str(row.pk)], salt="paging", compress=True)
+    return signing.dumps([ordering, value, str(getattr(row, tie))], salt="paging", compress=True)
 
 
-def _after(cursor: str, ordering: str) -> Q:
+def _after(cursor: str, ordering: str, tie: str) -> Q:
     try:
-        made_for, value, pk = signing.loads(cursor, salt="paging")
+        made_for, value, key = signing.loads(cursor, salt="paging")
     except (signing.BadSignature, ValueError, TypeError):
         raise _wrong("cursor", "Is not one that Hearth gave out.") from None
     if made_for != ordering:
         raise _wrong("cursor", f"Belongs to a list with ordering={made_for}.")
     side = "lt" if ordering.startswith("-") else "gt"
     if value is None:
-        return Q(_order__isnull=True, **{f"pk__{side}": pk})
-    same = Q(_order=value, **{f"pk__{side}": pk})
+        return Q(_order__isnull=True, **{f"{tie}__{side}": key})
+    same = Q(_order=value, **{f"{tie}__{side}": key})
     return Q(**{f"_order__{side}": value}) | same | Q(_order__isnull=True)
 
 

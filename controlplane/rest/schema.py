@@ -30,6 +30,8 @@ ERRORS: dict[str, tuple[str, tuple[str, ...]]] = {
     "500": ("A mistake of Hearth's, redacted", METHODS),
     "503": ("Something Hearth needs does not answer; Retry-After says when to come back", METHODS),
 }
+# Bodies whose unknown fields are refused (rest.validation.Input), by the end of their names.
+STRICT = ("Input", "Changes")
 PROBLEM_SCHEMA: dict[str, Any] = {
     "type": "object",
     "description": "RFC 9457. `code` is stable, `next_step` is a sentence for a person.",
@@ -96,6 +98,9 @@ def without_suffixes(endpoints: list[tuple[Any, ...]], **kwargs: Any) -> list[tu
 def finish(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
     """Postprocessing hook: see the module's sentence."""
     result.setdefault("components", {}).setdefault("schemas", {})["Problem"] = PROBLEM_SCHEMA
+    for name, schema in result["components"]["schemas"].items():
+        if name.endswith(STRICT):
+            schema["additionalProperties"] = False
     for method, operation in _operations(result):
         for status, (description, methods) in ERRORS.items():
             if method in methods:

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django_filters import FilterSet
 from rest_framework.exceptions import NotAuthenticated
 from rest_framework.generics import GenericAPIView
-from rest_framework.renderers import JSONRenderer
+from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -27,7 +27,7 @@ class HearthView(APIView):
     write_scope: ClassVar[Scope | None] = Scope.ADMIN
     parameters: ClassVar[Mapping[str, Sequence[str]]] = {}
     redacted: ClassVar[Sequence[str]] = ()
-    edited = False  # ETag on GET, If-Match on PATCH and DELETE
+    metadata_class = None  # OPTIONS says nothing that openapi.yaml does not
 
     _claim: idempotency.Claim | None = None
 
@@ -72,6 +72,7 @@ class RowsView(HearthView, GenericAPIView[Any]):
     filterset_class: ClassVar[type[FilterSet] | None] = None
     ordering_fields: ClassVar[Mapping[str, str]] = {}
     ordering: ClassVar[str] = ""
+    tie_breaker: ClassVar[str] = "pk"  # a unique field that cursors may show
 
     def rows(self) -> QuerySet[Any]:
         """The selector's queryset for this request."""
@@ -82,12 +83,19 @@ class RowsView(HearthView, GenericAPIView[Any]):
         return rows
 
     def get_queryset(self) -> QuerySet[Any]:
+        if getattr(self, "swagger_fake_view", False) and self.filterset_class is not None:
+            none: QuerySet[Any] = self.filterset_class._meta.model.objects.none()
+            return none
         return self.rows()
 
     def get(self, request: Request, **kwargs: Any) -> Response:
         found = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
         serializer = self.get_serializer(self.present(found or []), many=True)
         return self.get_paginated_response(serializer.data)
+
+    def get_renderers(self) -> list[BaseRenderer]:
+        # Only lists have a CSV form.
+        return super().get_renderers() if self.request.method in ("GET", "HEAD") else [JSONRenderer()]
 
     def known_parameters(self, method: str) -> set[str]:
         known = super().known_parameters(method)

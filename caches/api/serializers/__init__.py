@@ -1,0 +1,1 @@
+"""The shapes of api.md, one file for each kind of thing."""

@@ -1,0 +1,85 @@
+"""Tokens and who is calling; webhooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from caches.api.serializers.common import LinksField, ObjectSerializer
+from controlplane.accounts.models import Role, Scope, Token
+from controlplane.rest.validation import Input
+
+
+class TokenSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    created_at = serializers.DateTimeField(source="created")
+    updated_at = serializers.SerializerMethodField()
+    links = LinksField()
+    name = serializers.CharField()
+    owner = serializers.CharField(source="user.username")
+    prefix = serializers.CharField(source="token_key", help_text="how the secret begins")
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=Scope.choices))
+    targets = serializers.ListField(child=serializers.CharField(), help_text="empty: wherever its owner may")
+    addresses = serializers.ListField(child=serializers.CharField(), help_text="empty: from anywhere")
+    expires_at = serializers.DateTimeField(source="expiry", allow_null=True)
+    last_used_at = serializers.DateTimeField(allow_null=True, help_text="to the minute")
+    revoked_at = serializers.DateTimeField(allow_null=True)
+
+    @extend_schema_field(serializers.DateTimeField)
+    def get_updated_at(self, token: Token) -> str | None:
+        return serializers.DateTimeField().to_representation(token.revoked_at or token.created)
+
+
+class NewTokenSerializer(TokenSerializer):
+    secret = serializers.CharField(
+        allow_null=True, help_text="shown this once; null when an Idempotency-Key replays the answer"
+    )
+
+
+class TokenInput(Input):
+    name = serializers.CharField(max_length=100)
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=Scope.choices), min_length=1, max_length=20)
+    expires_at = serializers.DateTimeField(required=False, allow_null=True, help_text="30 days from now by default")
+    targets = serializers.ListField(
+        child=serializers.CharField(max_length=200), required=False, default=list, max_length=100
+    )
+    addresses = serializers.ListField(
+        child=serializers.CharField(max_length=64), required=False, default=list, max_length=100
+    )
+
+
+class GrantSerializer(serializers.Serializer[Any]):
+    role = serializers.ChoiceField(choices=Role.choices)
+    target = serializers.CharField(help_text="'' everywhere, 'cluster' or 'cluster.pool'")
+
+
+class MeSerializer(serializers.Serializer[Any]):
+    user = serializers.CharField()
+    roles = GrantSerializer(many=True)
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=Scope.choices))
+    targets = serializers.ListField(child=serializers.CharField(), help_text="what the token is limited to")
+    token = serializers.CharField(allow_null=True, help_text="the token's name; null in a browser session")
+    expires_at = serializers.DateTimeField(allow_null=True)
+
+
+class WebhookSerializer(ObjectSerializer):
+    name = serializers.CharField()
+    url = serializers.CharField()
+    secret_name = serializers.CharField(help_text="the name of the signing key's secret, never its content")
+    events = serializers.ListField(child=serializers.CharField(), help_text="empty: all")
+    enabled = serializers.BooleanField()
+
+
+class WebhookChanges(Input):
+    url = serializers.URLField(required=False, max_length=1000)
+    secret_name = serializers.CharField(required=False, max_length=100)
+    events = serializers.ListField(child=serializers.CharField(max_length=40), required=False, max_length=20)
+    enabled = serializers.BooleanField(required=False)
+
+
+class WebhookInput(WebhookChanges):
+    name = serializers.SlugField(max_length=63)
+    url = serializers.URLField(max_length=1000)
+    secret_name = serializers.CharField(max_length=100)
