@@ -14,6 +14,20 @@ app = Celery("hearth")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["controlplane.operations", "caches"])
 
+# Beat repairs whatever a lost message, a killed worker or an empty broker left behind. Each entry expires before the
+# next one is due several times over, so that a worker that comes back finds no backlog.
+app.conf.beat_schedule = {
+    name: {"task": name, "schedule": seconds, "options": {"expires": max(2.0, seconds)}}
+    for name, seconds in {
+        "operations.resume": 1.5,
+        "caches.pools_sweep": 1.5,
+        "caches.webhooks_sweep": 10.0,
+        "caches.lost_sweep": 30.0,
+        "caches.rechecks_sweep": 60.0,
+        "caches.purge": 3600.0,
+    }.items()
+}
+
 log = structlog.get_logger(__name__)
 
 

@@ -1,0 +1,52 @@
+"""Thin tasks: take ids, call one service. Beat sends the sweeps; everything else is sent when a transaction commits."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from celery import shared_task
+from django.utils import timezone
+
+from caches.services import housekeeping, loop, webhooks
+from controlplane.celery import publish
+
+
+@shared_task(name="caches.pool_reconcile")
+def pool_reconcile(pool_id: str) -> None:
+    loop.pool_reconcile(pool_id=UUID(pool_id))
+
+
+@shared_task(name="caches.pools_sweep")
+def pools_sweep() -> None:
+    """Every pool that is dirty or was not looked at lately; also what a lost message left behind."""
+    for pool_id in loop.pools_due(now=timezone.now()):
+        if not publish("caches.pool_reconcile", str(pool_id)):
+            return
+
+
+@shared_task(name="caches.webhook_deliver")
+def webhook_deliver(delivery_id: str) -> None:
+    webhooks.webhook_deliver(delivery_id=UUID(delivery_id))
+
+
+@shared_task(name="caches.webhooks_sweep")
+def webhooks_sweep() -> None:
+    webhooks.drift_announce()
+    for delivery_id in webhooks.webhooks_due(now=timezone.now()):
+        if not publish("caches.webhook_deliver", str(delivery_id)):
+            return
+
+
+@shared_task(name="caches.rechecks_sweep")
+def rechecks_sweep() -> None:
+    housekeeping.rechecks_start(now=timezone.now())
+
+
+@shared_task(name="caches.purge")
+def purge() -> None:
+    housekeeping.rows_purge(now=timezone.now())
+
+
+@shared_task(name="caches.lost_sweep")
+def lost_sweep() -> None:
+    housekeeping.lost_close(now=timezone.now())

@@ -1,0 +1,85 @@
+"""What must work for Hearth to do its job; apps add what only they can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.utils import timezone
+from prometheus_client import CollectorRegistry
+
+from controlplane.clusters.models import Cluster
+
+# Hearth's own: the default registry also holds figures of one web process, which say nothing about the program.
+METRICS = CollectorRegistry(auto_describe=False)
+WATCHER_SILENT = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``detail`` says what is wrong, or what was seen when nothing is."""
+
+    ok: bool
+    detail: str
+
+
+Check = Callable[[], Finding]
+_checks: dict[str, Check] = {}
+
+
+def register_check(name: str, check: Check) -> None:
+    """Called from AppConfig.ready(); the last registration of a name wins."""
+    _checks[name] = check
+
+
+def findings() -> dict[str, Finding]:
+    """Every check by name. Without a database nothing else can be told, so nothing else is asked."""
+    found = {"database": _database()}
+    if not found["database"].ok:
+        return found | {"broker": _broker()}
+    found["broker"] = _broker()
+    found["watcher"] = _watcher()
+    for name, check in _checks.items():
+        found[name] = check()
+    return found
+
+
+def _database() -> Finding:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError as error:
+        return Finding(False, f"PostgreSQL does not answer: {type(error).__name__}.")
+    return Finding(True, "PostgreSQL answers.")
+
+
+def _broker() -> Finding:
+    client = redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=1, socket_timeout=1)
+    try:
+        client.ping()
+    except (redis.RedisError, OSError) as error:
+        return Finding(False, f"Valkey does not answer: {type(error).__name__}.")
+    finally:
+        client.close()
+    return Finding(True, "Valkey answers.")
+
+
+def _watcher() -> Finding:
+    now = timezone.now()
+    clusters = Cluster.objects.values_list("name", "observed_at", "error")
+    silent = [
+        f"{name} was last seen {_ago(now - at) if at else 'never'}" + (f" ({error})" if error else "")
+        for name, at, error in clusters
+        if at is None or now - at > WATCHER_SILENT
+    ]
+    if silent:
+        return Finding(False, "; ".join(silent) + ". Is the watcher running?")
+    return Finding(True, f"{len(clusters)} clusters are watched.")
+
+
+def _ago(age: timedelta) -> str:
+    return f"{int(age.total_seconds())} seconds ago"
