@@ -96,7 +96,7 @@ def _settle_entry(board: Board, ledger: Ledger, digest: str, suspended: list[Pin
     if state is EntryState.EVICTING:
         go(ledger, digest, EvictReason.MANUAL if entry.evict_requested else EvictReason.LRU, "it is being removed")
         return
-    unfinished = is_in_flight(state) or (state is EntryState.FAILED and entry.bytes_on_disk > 0)
+    unfinished = is_in_flight(state) or state is EntryState.FAILED
     if entry.evict_requested and (is_present(state) or unfinished):
         protection = board.guard.protection(ledger, entry, manual=True)
         if protection is None:

@@ -161,8 +161,8 @@ def test_it_never_evicts_a_pin_for_pressure_and_says_how_much_is_too_much() -> N
 def test_it_evicts_an_unfinished_download_that_no_pin_wants_any_more() -> None:
     half = entry("x", EntryState.DOWNLOADING, on_disk=4)
     broken = entry("y", EntryState.FAILED, on_disk=4)
-    nothing = entry("z", EntryState.FAILED, on_disk=0)
-    made = plan(view([node("n", half, broken, nothing)]), NOW)
+    gone = entry("z", EntryState.ABSENT)
+    made = plan(view([node("n", half, broken, gone)]), NOW)
     assert [(item.digest, item.reason) for item in made.evictions] == [
         ("x", EvictReason.UNFINISHED),
         ("y", EvictReason.UNFINISHED),
