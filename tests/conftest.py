@@ -1,16 +1,13 @@
-"""What every test may ask for: servers (tests/plugins/servers.py), the three people, and rows (tests/factories.py)."""
+"""What every test may ask for: servers (tests/plugins/servers.py, named in pyproject.toml), the three people, and rows (tests/factories.py)."""
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from controlplane.accounts.models import User
-
-pytest_plugins = ["tests.plugins.servers"] if importlib.util.find_spec("tests.plugins.servers") else []
 
 
 def _person(name: str, role: str) -> User:
