@@ -1,4 +1,4 @@
-"""What every test may ask for: servers (tests/plugins/servers.py, named in pyproject.toml), the three people, and rows (tests/factories.py)."""
+"""What every test may ask for: the three people. Servers come from tests/plugins, rows from tests/factories.py."""
 
 from __future__ import annotations
 
