@@ -16,6 +16,7 @@ from caches.domain.plans import DesiredItem, Plan
 from caches.domain.pool_view import PoolView
 from caches.models import Artifact, CacheEntry, NodeProjection, SourceConnection
 from caches.services.loop_evictions import LABEL_PREFIX, ready_label
+from caches.sources.secrets import read_secret
 from controlplane.clusters.codec import dumps
 from controlplane.clusters.documents import (
     Action,
@@ -176,8 +177,6 @@ def _publish_manifests(specs: Sequence[NodeCacheSpec], gateway: ClusterGateway) 
 
 def _secrets(connections: Mapping[str, ConnectionSpec]) -> tuple[dict[str, Mapping[str, str]], list[str]]:
     """Credentials by secret name, and a sentence for each that cannot be read."""
-    from caches.sources.secrets import read_secret
-
     found: dict[str, Mapping[str, str]] = {}
     problems = []
     for name in sorted({spec.secret_name for spec in connections.values() if spec.secret_name}):

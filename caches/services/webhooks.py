@@ -22,6 +22,7 @@ from django.utils import timezone
 
 from caches.models import DriftState, ModelVersion, Webhook, WebhookDelivery
 from caches.services.webhook_posts import PostRefused, post
+from caches.sources.secrets import read_secret
 from controlplane.celery import publish_on_commit
 from controlplane.errors import HearthError
 
@@ -108,8 +109,6 @@ def signature(*, key: str, timestamp: int, body: bytes) -> str:
 
 
 def _attempt(delivery: WebhookDelivery, now: datetime) -> tuple[int | None, str]:
-    from caches.sources.secrets import read_secret
-
     body = json.dumps(delivery.payload, sort_keys=True).encode()
     try:
         key = read_secret(delivery.webhook.secret_name).get(SIGNING_KEY, "")

@@ -1,0 +1,28 @@
+"""Fixtures of the service tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.audit.services import Actor
+from tests.services.world import World
+
+
+@pytest.fixture
+def actor() -> Actor:
+    return Actor(name="olga", via="Api", request_id="request-1")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def make_world(db: None, tmp_path: Path) -> Callable[..., World]:
+    """A fleet in its own folder; call it once a test."""
+    return lambda **kwargs: World(tmp_path / "fleet", **kwargs)
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> Any:
+    return make_world()

@@ -1,0 +1,183 @@
+"""A small local fleet with its rows: the real gateway and link, observed as the watcher does, driven step by step."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from caches.models import Artifact, CacheEntry, ModelVersion, PoolLoop, SourceConnection
+from caches.domain.manifests import manifest_build, manifest_encode
+from caches.domain.plans import Plan
+from caches.services.loop import pool_reconcile
+from caches.sinks import CachesSink
+from controlplane.clusters import node_rows
+from controlplane.clusters.documents import (
+    Action,
+    Algorithm,
+    CapacityStatus,
+    DesiredEntry,
+    EntryState,
+    EntryStatus,
+    FileRecord,
+    NodeCacheSpec,
+    NodeCacheStatus,
+    Orphan,
+)
+from controlplane.clusters.gateway import Kind, ObservedNode, ObservedNodeCache
+from controlplane.clusters.local.fleet import LocalFleet
+from controlplane.clusters.local.link import LocalLink
+from controlplane.clusters.local.nodes import node_set_ready
+from controlplane.clusters.models import Cluster, Node, NodePool
+from controlplane.clusters.registry import gateway_for
+from tests import factories
+
+MIB = 1024 * 1024
+
+
+class World:
+    """One cluster with one pool ``gpu``; nodes have 1,000 MiB unless told otherwise."""
+
+    def __init__(self, folder: Path, *, nodes: int = 2, capacity_bytes: int = 1000 * MIB, **pool: Any) -> None:
+        self.fleet = LocalFleet(folder)
+        self.fleet.create(nodes=0)
+        self.folder = folder
+        self.cluster: Cluster = factories.cluster(address=str(folder))
+        self.pool: NodePool = factories.pool(
+            of=self.cluster, name="gpu", selector={"hearth.dev/pool": "gpu"}, evict_grace_seconds=0, **pool
+        )
+        self.gateway = gateway_for(self.cluster)
+        self.sink = CachesSink()
+        self.links: dict[str, LocalLink] = {}
+        self.held: dict[str, dict[str, EntryStatus]] = {}
+        for number in range(1, nodes + 1):
+            self.add(f"n{number}", capacity_bytes=capacity_bytes)
+        self.observe()
+
+    def add(self, name: str, *, capacity_bytes: int = 1000 * MIB) -> None:
+        made = self.fleet.add(name, pool="gpu", capacity_bytes=capacity_bytes)
+        self._start(name, made.uid)
+
+    def replace(self, name: str) -> None:
+        made = self.fleet.replace(name)
+        self._start(name, made.uid)
+
+    def _start(self, name: str, uid: str) -> None:
+        with self.fleet.store.write() as session:
+            node_set_ready(session, name, uid, True)
+        self.links[name] = LocalLink(self.folder, name, uid)
+        self.held[name] = {}
+        self.report(name)
+
+    def node(self, name: str) -> Node:
+        return Node.objects.get(cluster=self.cluster, name=name, lost_at=None)
+
+    def entry(self, name: str, version: ModelVersion) -> CacheEntry:
+        return CacheEntry.objects.get(node=self.node(name), artifact=version.artifact)
+
+    def loop(self) -> PoolLoop:
+        return PoolLoop.objects.get(pool=self.pool)
+
+    def observe(self) -> None:
+        """List everything and deliver it, rows first and then the sink, as the watcher does."""
+        for kind in (Kind.NODE, Kind.NODE_CACHE, Kind.CONSUMER):
+            items = self.gateway.list(kind).items
+            at = datetime.now(UTC)
+            if kind is Kind.NODE:
+                nodes = [item for item in items if isinstance(item, ObservedNode)]
+                node_rows.nodes_relisted(cluster_id=self.cluster.pk, items=nodes, at=at)
+            caches = [item for item in items if isinstance(item, ObservedNodeCache)]
+            node_rows.node_statuses(cluster_id=self.cluster.pk, items=caches, at=at)
+            self.sink.relisted(str(self.cluster.pk), kind, items, at)
+            node_rows.cluster_contacted(cluster_id=self.cluster.pk, at=at, nodes_too=True)
+        self.pool.refresh_from_db()
+
+    def reconcile(self) -> Plan:
+        plan = pool_reconcile(pool_id=self.pool.pk)
+        assert plan is not None, self.loop().error
+        return plan
+
+    def desired(self, name: str) -> dict[str, Action]:
+        return {line.digest: line.action for line in self.spec(name).desired}
+
+    def line(self, name: str, version: ModelVersion) -> DesiredEntry:
+        assert version.artifact is not None
+        return next(line for line in self.spec(name).desired if line.digest == version.artifact.digest)
+
+    def spec(self, name: str) -> NodeCacheSpec:
+        found = self.links[name].desired()
+        assert found is not None
+        return found.spec
+
+    def report(self, name: str, *statuses: EntryStatus, orphans: tuple[Orphan, ...] = (), **fields: Any) -> None:
+        """The agent of this node says that it holds exactly what ``held`` and ``statuses`` say."""
+        link, held = self.links[name], self.held[name]
+        held.update({status.digest: status for status in statuses})
+        known = link.desired()
+        capacity, other = link.disk() or (0, 0)
+        used = sum(status.bytes_done for status in held.values()) + sum(orphan.bytes for orphan in orphans)
+        status = NodeCacheStatus(
+            node_name=name,
+            node_uid=link.node_uid,
+            observed_generation=known.generation if known else 0,
+            reported_at=datetime.now(UTC),
+            capacity=CapacityStatus(capacity, used, other, 0),
+            entries=tuple(held.values()),
+            orphans=orphans,
+        )
+        link.report(replace(status, **fields))
+
+    def obey(self, *names: str) -> None:
+        """Every agent does at once what it is told, then reports."""
+        for name in names or tuple(self.links):
+            held = self.held[name]
+            for line in self.spec(name).desired:
+                if line.action is Action.EVICT:
+                    held.pop(line.digest, None)
+                else:
+                    held[line.digest] = ready(line.digest, line.size_bytes, line)
+            self.report(name)
+
+    def settle(self, rounds: int = 3) -> Plan:
+        """Until nothing more happens: plan, obey, observe."""
+        for _ in range(rounds):
+            self.reconcile()
+            self.obey()
+            self.observe()
+        return self.reconcile()
+
+
+def ready(digest: str, size: int, line: DesiredEntry | None = None, **fields: Any) -> EntryStatus:
+    now = datetime.now(UTC)
+    made = EntryStatus(
+        digest=digest,
+        state=EntryState.READY,
+        bytes_done=size,
+        bytes_total=size,
+        bytes_moved=size,
+        started_at=now,
+        ready_at=now,
+        verified_at=now,
+        verify_round=line.verify_round if line else 0,
+        retry_round=line.retry_round if line else 0,
+    )
+    return replace(made, **fields)
+
+
+def failed(digest: str, reason: str, line: DesiredEntry | None = None, **fields: Any) -> EntryStatus:
+    rounds = (line.verify_round, line.retry_round) if line else (0, 0)
+    made = EntryStatus(digest, EntryState.FAILED, reason=reason, message="It failed.", attempts=1)
+    return replace(made, verify_round=rounds[0], retry_round=rounds[1], **fields)
+
+
+def version_of(size_bytes: int, *, connection: SourceConnection | None = None, **fields: Any) -> ModelVersion:
+    """An Available version whose manifest is real: one file of that size."""
+    checksum = hashlib.sha256(str(factories._n()).encode()).hexdigest()
+    manifest = manifest_build([FileRecord("model.bin", size_bytes, Algorithm.SHA256, checksum, checksum[:16])])
+    artifact: Artifact = factories.artifact(
+        digest=manifest.digest, size_bytes=size_bytes, files_count=1, manifest=manifest_encode(manifest)
+    )
+    extra = {"connection": connection} if connection is not None else {}
+    return factories.version(artifact=artifact, **extra, **fields)
