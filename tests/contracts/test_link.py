@@ -92,9 +92,8 @@ def test_it_writes_for_no_node_but_its_own(cluster: ContractCluster) -> None:
     for name, of in (("n-2", other), ("n-1", other), ("n-2", uid)):
         with pytest.raises(Conflict):
             cluster.link("n-1", uid).report(status(name, of))
-    assert all(
-        i.status is None for i in cluster.gateway.list(Kind.NODE_CACHE).items if isinstance(i, ObservedNodeCache)
-    )
+    caches = [i for i in cluster.gateway.list(Kind.NODE_CACHE).items if isinstance(i, ObservedNodeCache)]
+    assert [cache.status for cache in caches] == [None]
 
 
 def test_it_reports_capacity_before_anything_was_wanted_of_it(cluster: ContractCluster) -> None:
