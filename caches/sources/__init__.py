@@ -1,0 +1,27 @@
+"""Stores that artifacts come from. The only package that talks to them; imports no Django, nodes use it too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from controlplane.clusters.documents import ConnectionSpec, SourceType
+
+if TYPE_CHECKING:
+    from caches.sources.base import Source
+
+
+def open_source(connection: ConnectionSpec, secret: Mapping[str, str], *, allow_private: bool = True) -> Source:
+    """A Source for this connection; close it after use.
+
+    ``secret`` has access_key_id, secret_access_key and maybe session_token for S3; {} reads anonymously.
+    Permanent(InvalidRequest) when its address is refused, Transient when its name does not resolve.
+    """
+    # Imported when needed: a node that reads from a filesystem never loads an S3 client.
+    if connection.type == SourceType.S3:
+        from caches.sources.s3 import S3Source
+
+        return S3Source(connection, secret, allow_private=allow_private)
+    from caches.sources.filesystem import FilesystemSource
+
+    return FilesystemSource(connection)

@@ -30,7 +30,10 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Files in path order; ``next_token`` is "" on the last page. A page may be empty and still have a next one."""
+    """``next_token`` is "" on the last page. A page may be empty and still have a next one.
+
+    The order is the store's own: SeaweedFS, for one, walks folders and does not sort whole keys.
+    """
 
     files: tuple[ListedFile, ...]
     next_token: str = ""
