@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from caches.models import Artifact, CacheEntry, ModelVersion, PoolLoop, SourceConnection
 from caches.domain.manifests import manifest_build, manifest_encode
 from caches.domain.plans import Plan
+from caches.models import Artifact, CacheEntry, ModelVersion, PoolLoop, SourceConnection
 from caches.services.loop import pool_reconcile
 from caches.sinks import CachesSink
 from controlplane.clusters import node_rows
