@@ -92,6 +92,8 @@ DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {
     "max_size": env.int("HEARTH_DATABASE_POOL", default=12),
     "timeout": 20,
 }
+# knox would create the table of its own token although ours replaces it.
+MIGRATION_MODULES = {"knox": None}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
