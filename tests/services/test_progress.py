@@ -1,0 +1,233 @@
+"""Operations of pins and entries: the gate, lost nodes, permanent reasons, cancel and retry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from caches.models import GateType, Pin
+from caches.services.entries import entry_evict, entry_scrub
+from caches.services.pins import PinSpec, pin_create, pin_remove
+from controlplane.audit.services import Actor
+from controlplane.clusters.documents import EntryState, EntryStatus
+from controlplane.clusters.models import Cluster, Node
+from controlplane.operations.models import Operation
+from controlplane.operations.services import operation_cancel, operation_retry
+from controlplane.operations.steps import operation_step
+from tests import factories
+from tests.services.world import MIB, World, failed, version_of
+
+
+def warm(world: World, actor: Actor, gate: str = "All", value: int = 100, mib: int = 100) -> tuple[Pin, Operation]:
+    spec = PinSpec(
+        version_id=version_of(mib * MIB).pk,
+        pool_ids=(world.pool.pk,),
+        gate_type=GateType(gate),
+        gate_value=value,
+    )
+    made = pin_create(actor=actor, spec=spec)
+    world.reconcile()
+    return made
+
+
+def step(operation: Operation) -> Operation:
+    operation_step(operation_id=operation.pk)
+    return Operation.objects.get(pk=operation.pk)
+
+
+def states(operation: Operation) -> dict[str, str]:
+    return {target.name.split("/")[1]: target.state for target in operation.targets.all()}
+
+
+def test_it_shows_progress_and_succeeds_when_all_are_ready(world: World, actor: Actor) -> None:
+    pin, operation = warm(world, actor)
+    digest = pin.version.artifact.digest  # type: ignore[union-attr]
+    loading = EntryStatus(digest, EntryState.DOWNLOADING, bytes_done=25 * MIB, bytes_total=100 * MIB, eta_seconds=9.0)
+    world.report("n1", loading)
+    world.observe()
+    step(operation)
+    Operation.objects.update(updated_at=timezone.now() - timedelta(seconds=2))
+    running = step(operation)
+    assert (running.state, running.bytes_done, running.bytes_total) == ("Running", 25 * MIB, 200 * MIB)
+    assert running.eta_seconds == 9.0
+    assert states(running) == {"n1": "Running", "n2": "Pending"}
+    world.settle()
+    done = step(operation)
+    assert (done.state, done.result) == ("Succeeded", {"ready": 2, "required": 2, "targets": 2})
+    assert set(states(done).values()) == {"Succeeded"}
+
+
+@pytest.mark.parametrize(("gate", "value"), [("Count", 1), ("Percent", 50)])
+def test_a_weaker_gate_opens_earlier(world: World, actor: Actor, gate: str, value: int) -> None:
+    _, operation = warm(world, actor, gate, value)
+    assert step(operation).state == "Running"
+    world.obey("n1")
+    world.observe()
+    assert step(operation).state == "Succeeded"
+
+
+def test_a_timeout_gate_opens_when_the_time_is_up(world: World, actor: Actor) -> None:
+    _, operation = warm(world, actor, "Timeout", 60)
+    assert step(operation).state == "Running"
+    Operation.objects.filter(pk=operation.pk).update(started_at=timezone.now() - timedelta(seconds=61))
+    assert step(operation).state == "Succeeded"
+
+
+def test_a_permanent_reason_fails_the_operation_and_a_transient_one_does_not(world: World, actor: Actor) -> None:
+    pin, operation = warm(world, actor)
+    digest = pin.version.artifact.digest  # type: ignore[union-attr]
+    world.report("n1", failed(digest, "SourceUnavailable"))
+    world.observe()
+    assert step(operation).state == "Running"
+    world.report("n1", failed(digest, "AccessDenied"))
+    world.observe()
+    done = step(operation)
+    assert done.state == "Failed" and "AccessDenied" in done.error["detail"]
+    assert states(done)["n1"] == "Failed"
+
+
+def test_a_lost_node_is_skipped(world: World, actor: Actor) -> None:
+    _, operation = warm(world, actor)
+    world.obey("n1")
+    world.replace("n2")
+    world.observe()
+    done = step(operation)
+    assert done.state == "Succeeded"
+    assert states(done) == {"n1": "Succeeded", "n2": "Skipped"}
+
+
+def test_a_node_that_is_silent_never_counts_as_ready(world: World, actor: Actor) -> None:
+    _, operation = warm(world, actor)
+    world.settle()
+    Node.objects.filter(name="n1").update(reported_at=timezone.now() - timedelta(hours=1))
+    waiting = step(operation)
+    assert waiting.state == "Running" and states(waiting)["n1"] == "Running"
+
+
+def test_room_that_goes_away_fails_the_operation_with_the_numbers(
+    make_world: Callable[..., World], actor: Actor
+) -> None:
+    world = make_world(nodes=1)
+    spec = PinSpec(version_id=version_of(400 * MIB).pk, pool_ids=(world.pool.pk,))
+    _, operation = pin_create(actor=actor, spec=spec)
+    world.fleet.fill("n1", 700 * MIB)
+    world.report("n1")
+    world.observe()
+    world.reconcile()
+    done = step(operation)
+    assert done.state == "Failed" and "InsufficientCapacity" in done.error["detail"]
+    assert done.error["next_step"]
+
+
+def test_a_pin_on_an_empty_pool_ends_at_once(world: World, actor: Actor) -> None:
+    empty = factories.pool(of=world.cluster)
+    _, operation = pin_create(actor=actor, spec=PinSpec(version_id=version_of(MIB).pk, pool_ids=(empty.pk,)))
+    assert step(operation).state == "Succeeded"
+
+
+def test_cancelling_suspends_the_pin_and_waits_for_the_nodes_to_stop(world: World, actor: Actor) -> None:
+    pin, operation = warm(world, actor)
+    digest = pin.version.artifact.digest  # type: ignore[union-attr]
+    world.report("n1", EntryStatus(digest, EntryState.DOWNLOADING, bytes_total=100 * MIB))
+    world.observe()
+    operation_cancel(actor=actor, operation_id=operation.pk)
+    assert Pin.objects.get(pk=pin.pk).suspended
+    assert step(operation).state == "Canceling"
+    world.reconcile()
+    assert digest not in world.desired("n1")
+    world.held["n1"].clear()
+    world.report("n1")
+    world.observe()
+    assert step(operation).state == "Canceled"
+    world.reconcile()
+    assert Pin.objects.get(pk=pin.pk).suspended  # the loop never undoes a cancel
+
+
+def test_a_retry_resumes_the_pin_and_forgets_old_failures(world: World, actor: Actor) -> None:
+    pin, operation = warm(world, actor)
+    digest = pin.version.artifact.digest  # type: ignore[union-attr]
+    world.report("n1", failed(digest, "AccessDenied"))
+    world.observe()
+    assert step(operation).state == "Failed"
+    Pin.objects.update(suspended=True)
+    again = operation_retry(actor=actor, operation_id=operation.pk)
+    pin.refresh_from_db()
+    assert (pin.suspended, pin.operation_id) == (False, again.pk)
+    assert step(again).state == "Running"  # the old failure does not count: its round was not answered yet
+    world.reconcile()
+    assert world.line("n1", pin.version).retry_round == 1
+    world.settle()
+    assert step(again).state == "Succeeded"
+
+
+def test_removing_a_pin_ends_when_nothing_is_fetched_any_more(world: World, actor: Actor) -> None:
+    pin, _ = warm(world, actor)
+    digest = pin.version.artifact.digest  # type: ignore[union-attr]
+    world.obey("n1")
+    world.report("n2", EntryStatus(digest, EntryState.DOWNLOADING, bytes_total=100 * MIB))
+    world.observe()
+    removal = pin_remove(actor=actor, pin_id=pin.pk)
+    assert states(step(removal)) == {"n1": "Succeeded", "n2": "Running"}
+    world.held["n2"].clear()
+    world.report("n2")
+    world.observe()
+    assert step(removal).state == "Succeeded"
+
+
+def test_an_eviction_ends_when_the_files_are_gone(world: World, actor: Actor) -> None:
+    pin, _ = warm(world, actor)
+    world.settle()
+    pin_remove(actor=actor, pin_id=pin.pk)
+    operation = entry_evict(actor=actor, entry_id=world.entry("n1", pin.version).pk)
+    assert entry_evict(actor=actor, entry_id=world.entry("n1", pin.version).pk).pk == operation.pk
+    assert step(operation).state == "Running"
+    world.settle()
+    assert step(operation).state == "Succeeded"
+    assert world.entry("n1", pin.version).evict_requested_at is None
+
+
+def test_cancelling_an_eviction_keeps_the_files(world: World, actor: Actor) -> None:
+    pin, _ = warm(world, actor)
+    world.settle()
+    pin_remove(actor=actor, pin_id=pin.pk)
+    operation = entry_evict(actor=actor, entry_id=world.entry("n1", pin.version).pk)
+    operation_cancel(actor=actor, operation_id=operation.pk)
+    assert step(operation).state == "Canceled"
+    world.settle()
+    assert world.entry("n1", pin.version).state == "Ready"
+
+
+@pytest.mark.parametrize(("outcome", "state"), [("Ready", "Succeeded"), ("Failed", "Failed")])
+def test_a_scrub_ends_with_what_it_found(world: World, actor: Actor, outcome: str, state: str) -> None:
+    pin, _ = warm(world, actor)
+    world.settle()
+    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", pin.version).pk)
+    assert step(operation).state == "Running"
+    world.reconcile()
+    line = world.line("n1", pin.version)
+    if outcome == "Ready":
+        world.obey("n1")
+    else:
+        world.report("n1", failed(line.digest, "IntegrityMismatch", line))
+    world.observe()
+    assert step(operation).state == state
+
+
+def test_a_step_costs_the_same_for_few_and_many_targets(make_world: Callable[..., World], actor: Actor) -> None:
+    world = make_world(nodes=6)
+    _, many = warm(world, actor, mib=10)
+    small = factories.pool(of=Cluster.objects.get())
+    factories.node(of=small)
+    _, few = pin_create(actor=actor, spec=PinSpec(version_id=version_of(MIB).pk, pool_ids=(small.pk,)))
+    counts = []
+    for operation in (few, many):
+        step(operation)
+        with CaptureQueriesContext(connection) as captured:
+            operation_step(operation_id=operation.pk)
+        counts.append(len(captured))
+    assert counts[0] == counts[1]
