@@ -58,8 +58,7 @@ def _continue(board: Board, pin: PinView, rank: int, ledger: Ledger, entry: Entr
     if entry.digest in ledger.withdrawn:
         ledger.withdrawn.discard(entry.digest)
         ledger.book(entry.digest, written, remainder)
-        ledger.running += 1
-        board.running += 1
+        _take_slot(board, ledger, entry.digest)
     ledger.lines[entry.digest] = Line(MoveReason.IN_FLIGHT, pin.id, rank)
     board.move(ledger, entry.digest, remainder, MoveReason.IN_FLIGHT, pin, rank)
 
@@ -122,8 +121,7 @@ def _start(board: Board, pin: PinView, rank: int, ledger: Ledger, need: int, vic
     _evict(board, ledger, digest, victims)
     ledger.going.pop(digest, None)
     _reserve(ledger, digest, need)
-    ledger.running += 1
-    board.running += 1
+    _take_slot(board, ledger, digest)
     reason = MoveReason.NEW_NODE if ledger.node.joined_at > pin.created_at else MoveReason.PINNED
     ledger.lines[digest] = Line(reason, pin.id, rank)
     board.move(ledger, digest, need, reason, pin, rank)
@@ -139,8 +137,7 @@ def _retry(board: Board, pin: PinView, rank: int, ledger: Ledger, need: int) -> 
         text = f"{cause}, again at {time_text(entry.retry_at)}"
         board.wait(ledger, pin, WaitReason.RETRY_LATER, text, entry.retry_at, need)
         return
-    ledger.running += 1
-    board.running += 1
+    _take_slot(board, ledger, pin.digest)
     board.move(ledger, pin.digest, need, MoveReason.RETRY, pin, rank)
 
 
@@ -167,7 +164,13 @@ def _no_room(board: Board, pin: PinView, ledger: Ledger, need: int) -> None:
         ledger.blocked, ledger.blocked_by = pin.priority, board.name(pin.digest)
 
 
+def _take_slot(board: Board, ledger: Ledger, digest: str) -> None:
+    ledger.moving.add(digest)
+    board.running += 1
+
+
 def _evict(board: Board, ledger: Ledger, room_for: str, victims: list[Candidate]) -> None:
+    before = ledger.running
     for victim in victims:
         name = board.name(room_for)
         if victim.priority is None:
@@ -175,6 +178,7 @@ def _evict(board: Board, ledger: Ledger, room_for: str, victims: list[Candidate]
         else:
             detail = f"makes room for {name}; its pin has the lower priority {victim.priority}"
         go(ledger, victim.entry.digest, evict_reason(victim), detail, room_for)
+    board.running += ledger.running - before  # a repair that goes gives its slot back
 
 
 def _reserve(ledger: Ledger, digest: str, need: int) -> None:

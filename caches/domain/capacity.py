@@ -49,13 +49,13 @@ class Ledger:
     entries: dict[str, EntryView]
     written: int = 0
     reserved: int = 0
-    running: int = 0
     blocked: int = -1  # lower priorities get no new room here: a stronger pin waits for it
     blocked_by: str = ""
     claims: dict[str, Claim] = field(default_factory=dict)
     going: dict[str, Going] = field(default_factory=dict)
     promised: set[str] = field(default_factory=set)  # would go for a move that still waits for its turn
     withdrawn: set[str] = field(default_factory=set)  # in flight and only wanted by suspended pins
+    moving: set[str] = field(default_factory=set)  # holds one of the node's download slots
     lines: dict[str, Line] = field(default_factory=dict)
     amounts: dict[str, tuple[int, int]] = field(default_factory=dict)  # digest -> (written, reserved)
 
@@ -63,6 +63,11 @@ class Ledger:
     def free(self) -> int:
         """Room under the watermark; negative where the node is over-committed already."""
         return (self.limit or 0) - self.written - self.reserved
+
+    @property
+    def running(self) -> int:
+        """Download slots taken, by what runs and by what this plan starts."""
+        return len(self.moving)
 
     def book(self, digest: str, written: int, reserved: int) -> None:
         """Set what one artifact holds on this node."""

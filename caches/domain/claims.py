@@ -115,7 +115,7 @@ def _settle_entry(board: Board, ledger: Ledger, digest: str, suspended: list[Pin
         ledger.book(digest, entry.bytes_on_disk, 0)
         ledger.withdrawn.add(digest)
     elif is_moving_bytes(state):
-        ledger.running += 1
+        ledger.moving.add(digest)
 
 
 def _selects(pin: PinView, ledger: Ledger) -> bool:
@@ -154,6 +154,7 @@ def _relieve_pressure(board: Board, ledger: Ledger) -> None:
 def go(ledger: Ledger, digest: str, reason: EvictReason, detail: str, room_for: str = "") -> None:
     """Mark an entry as going and free what it holds."""
     ledger.going[digest] = Going(reason, detail, room_for)
+    ledger.moving.discard(digest)
     ledger.book(digest, 0, 0)
     if digest not in ledger.entries:
         ledger.book(digest, -ledger.node.partials.get(digest, 0), 0)
@@ -164,4 +165,5 @@ def stay(ledger: Ledger, digest: str) -> None:
     del ledger.going[digest]
     written, reserved = committed(ledger.entries[digest])
     ledger.book(digest, written, reserved)
-    ledger.running += 1 if is_moving_bytes(ledger.entries[digest].state) else 0
+    if is_moving_bytes(ledger.entries[digest].state):
+        ledger.moving.add(digest)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from caches.domain.capacity import Ledger
+from caches.domain.demand import selects
 from caches.domain.plans import EvictReason, Protection
-from caches.domain.pool_view import EntryView, HoldView, PoolView
+from caches.domain.pool_view import EntryView, HoldView, PinView, PoolView
 from caches.domain.states import is_present
 from controlplane.clusters.documents import Action, EntryState, NodeState
 
@@ -31,9 +32,12 @@ class Guard:
     view: PoolView
     now: datetime
     _holds: dict[str, list[HoldView]] = field(default_factory=dict)
+    _pins: dict[str, list[PinView]] = field(default_factory=dict)
     _candidates: dict[str, tuple[list[Candidate], list[Candidate]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for pin in self.view.pins:
+            self._pins.setdefault(pin.digest, []).append(pin)
         for hold in self.view.holds:
             if hold.until is None or hold.until > self.now:
                 self._holds.setdefault(hold.digest, []).append(hold)
@@ -84,15 +88,29 @@ class Guard:
             displaceable = is_present(entry.state) or (entry.state is EntryState.FAILED and entry.bytes_on_disk > 0)
             if not displaceable or entry.digest not in self.view.artifacts or self.hard(ledger, entry.digest):
                 continue
-            claim = ledger.claims.get(entry.digest)
+            priority = self._priority(ledger, entry)
             size = ledger.amounts.get(entry.digest, (0, 0))[0]
-            if claim is not None:
-                pinned.append(Candidate(entry, size, claim.pin.priority))
+            if priority is not None:
+                pinned.append(Candidate(entry, size, priority))
             elif is_present(entry.state) and not self.in_grace(entry):
                 loose.append(Candidate(entry, size, None))
         loose.sort(key=lambda item: lru_key(item.entry))
         pinned.sort(key=lambda item: (item.priority, lru_key(item.entry)))
         return loose, pinned
+
+    def _priority(self, ledger: Ledger, entry: EntryView) -> int | None:
+        """The priority that protects an entry: its claim's, or a pin's that has enough copies elsewhere.
+
+        Such a surplus copy is worth no more than a claimed one, so grace must not protect it better.
+        """
+        claim = ledger.claims.get(entry.digest)
+        if claim is not None:
+            return claim.pin.priority
+        if not self.in_grace(entry):
+            return None
+        labels = ledger.node.labels
+        naming = (pin for pin in self._pins.get(entry.digest, ()) if selects(pin.node_selector, labels))
+        return max((pin.priority for pin in naming), default=None)
 
     def open_candidates(self, ledger: Ledger, below: int) -> list[Candidate]:
         """What a move of priority ``below`` could still push out, in the order in which it would."""

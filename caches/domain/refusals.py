@@ -74,6 +74,6 @@ def _next_step(board: Board, pin: PinView, ledger: Ledger, need: int, available:
     if not held:
         return f"Choose nodes with {missing} more room than {node.name}, raise this pin's priority, or unpin something."
     parts = ", ".join(
-        f"{size_text(size)} {_WORDS[kind]}" for kind, size in sorted(held.items(), key=lambda item: -item[1])
+        f"{size_text(size)} {_WORDS[kind]}" for kind, size in sorted(held.items(), key=lambda item: (-item[1], item[0]))
     )
     return f"Free {missing} on {node.name} (there are {parts}), raise this pin's priority, or choose other nodes."

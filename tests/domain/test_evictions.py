@@ -46,6 +46,28 @@ def test_it_evicts_the_smallest_sufficient_set() -> None:
     assert evicted(plan(view([full], [pin("m")], {"m": 65}), NOW)) == [("n", "a"), ("n", "b")]
 
 
+def test_it_gives_back_the_most_recently_used_of_what_it_does_not_need() -> None:
+    full = node("n", _used("a", 9, 30), _used("b", 8, 30), _used("c", 7, 40))
+    assert evicted(plan(view([full], [pin("m")], {"m": 70}), NOW)) == [("n", "a"), ("n", "c")]
+
+
+def test_it_gives_the_slot_of_an_evicted_repair_to_the_next_transfer() -> None:
+    broken = node("n", entry("x", EntryState.REPAIRING, 90))
+    made = plan(
+        view([broken], [pin("m")], {"m": 50}, with_policy={"max_downloads_per_node": 1, "max_downloads": 1}), NOW
+    )
+    assert waiting(made) == {("n", "m"): "Pacing"}  # a transfer that waits for the slot evicts nothing
+    relieved = view([broken], [pin("m")], {"m": 50}, with_policy={"max_downloads_per_node": 1, "high_watermark": 0.85})
+    assert moved(plan(relieved, NOW)) == [("n", "m")]
+
+
+def test_it_protects_a_surplus_copy_in_grace_no_better_than_a_claimed_one() -> None:
+    nodes = [node("a", entry("low", size=60)), node("b", entry("low", size=60, last_used_at=NOW))]
+    made = plan(view(nodes, [pin("low", 100, placement=count(1)), pin("m", 900)], {"m": 60}), NOW)
+    assert evicted(made) == [("a", "low"), ("b", "low")]
+    assert moved(made) == [("a", "m"), ("b", "m")]
+
+
 def test_it_evicts_nothing_when_everything_together_would_not_suffice() -> None:
     full = node("n", _used("loose", 9, 30), entry("pinned", size=60))
     made = plan(view([full], [pin("pinned"), pin("m")], {"m": 50}), NOW)
