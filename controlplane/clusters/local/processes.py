@@ -80,11 +80,15 @@ class Agent:
         self.process = None
         if time.monotonic() - self.started > CALM_SECONDS:
             self.failures = 0
-        pause = min(LONGEST_BACKOFF_SECONDS, 0.5 * 2**self.failures)
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        return f"agent of {self.name} {how}; starting it again in {self.back_off():g} s"
+
+    def back_off(self) -> float:
+        """Put the next attempt off, each time longer; the seconds until it."""
+        pause: float = min(LONGEST_BACKOFF_SECONDS, 0.5 * 2 ** min(self.failures, 10))
         self.failures += 1
         self.next_start = time.monotonic() + pause
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return f"agent of {self.name} {how}; starting it again in {pause:g} s"
+        return pause
 
     def end(self) -> bool:
         """Ask it to end, later make it; True once it is gone. Never waits."""

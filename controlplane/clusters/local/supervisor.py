@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +44,8 @@ class Supervisor:
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Work until ``stopping`` answers True, then end every agent. Clash when another supervisor is at work."""
-        with self._alone():
+        # The idle connection keeps SQLite from folding its log away after each short-lived writer.
+        with self._alone(), self._fleet.store.connected():
             try:
                 while not stopping():
                     self.tick()
@@ -93,9 +95,13 @@ class Supervisor:
             self._say(ended)
         if agent.process is None and time.monotonic() >= agent.next_start:
             folder = self._fleet.folder.absolute()
-            disks.disk_prepare(folder, agent.name, agent.uid)
             argv = (*self._argv, "--fleet", str(folder), "--node", agent.name, "--uid", agent.uid)
-            agent.start(argv, env=agent_environment(os.environ), cwd=ROOT)
+            try:
+                disks.disk_prepare(folder, agent.name, agent.uid)
+                agent.start(argv, env=agent_environment(os.environ), cwd=ROOT)
+            except (OSError, subprocess.SubprocessError) as error:
+                # One node's trouble: the others' agents and leases go on.
+                self._say(f"agent of {agent.name} cannot start ({error}); trying again in {agent.back_off():g} s")
 
     def _report(self, wanted: Sequence[LocalNode]) -> None:
         """Vouch for living agents, in one transaction, when something changed or the leases want renewing."""
