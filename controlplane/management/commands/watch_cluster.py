@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 class Command(BaseCommand):
     help = "Watch every cluster (or the named ones) until SIGTERM, and keep the node rows and caches up to date."
+    requires_system_checks = []  # it serves no page, so a wrong one must not stop it
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("clusters", nargs="*", metavar="CLUSTER", help="names; none means all")
