@@ -141,7 +141,7 @@ def _decide(
     for uid in gone:
         if uid in rows and live.get(rows[uid].name) is rows[uid]:
             batch.lost.append(live.pop(rows[uid].name))
-    for item in items:
+    for item in _newest(items):
         current, row = live.get(item.name), rows.get(item.uid)
         if current is not None and current.uid != item.uid:
             if item.created_at < current.joined_at:
@@ -160,6 +160,16 @@ def _decide(
         confirmed.append(item.uid)
     batch.regroup = batch.regroup or bool(batch.lost)
     return batch, confirmed
+
+
+def _newest(items: Sequence[ObservedNode]) -> list[ObservedNode]:
+    """One incarnation of each name: an older one that is told in the same breath is history already."""
+    newest: dict[str, ObservedNode] = {}
+    for item in items:
+        known = newest.get(item.name)
+        if known is None or item.created_at >= known.created_at:
+            newest[item.name] = item
+    return list(newest.values())
 
 
 def _new(cluster: Cluster, item: ObservedNode, at: datetime) -> Node:

@@ -96,6 +96,17 @@ def test_it_follows_increments_of_a_replacement_in_any_grouping(cluster: Cluster
     assert Node.objects.get(cluster=other, uid="one").lost_at == LATER
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_it_takes_the_newest_of_two_incarnations_told_at_once(cluster: Cluster, known: bool) -> None:
+    one, two = seen("a-1", "one", ready=False), seen("a-1", "two", created_at=LATER)
+    if known:
+        nodes_relisted(cluster_id=cluster.pk, items=[seen("a-1", "one")], at=T0)
+    for events in ([one, two], [two, one]):
+        nodes_changed(cluster_id=cluster.pk, events=[event(EventType.MODIFIED, item) for item in events], at=LATER)
+        assert _live(cluster) == {"a-1": "two"}
+    assert list(Node.objects.exclude(lost_at=None).values_list("uid", flat=True)) == (["one"] if known else [])
+
+
 def test_it_marks_what_is_missing_from_a_complete_listing_as_lost(cluster: Cluster) -> None:
     nodes_relisted(cluster_id=cluster.pk, items=[seen("a-1"), seen("a-2")], at=T0)
     nodes_relisted(cluster_id=cluster.pk, items=[seen("a-2")], at=LATER)
