@@ -232,6 +232,7 @@ DJANGO_STRUCTLOG_CELERY_ENABLED = True
 # What a source may never be, whatever a connection says (caches.sources.allowed).
 SOURCE_ROOTS = env.list("HEARTH_SOURCE_ROOTS", default=[str(STATE_DIR / "sources")])
 SOURCE_PRIVATE_ADDRESSES = env.bool("HEARTH_SOURCE_PRIVATE_ADDRESSES", default=True)
+SOURCE_RECHECK_SECONDS = env.int("HEARTH_SOURCE_RECHECK_SECONDS", default=3600)  # how often drift is looked for
 SECRETS_DIR = Path(env.str("HEARTH_SECRETS_DIR", default=str(STATE_DIR / "secrets")))
 METRICS_TOKEN = env.str("HEARTH_METRICS_TOKEN", default="")
 TRUSTED_PROXIES = env.int("HEARTH_TRUSTED_PROXIES", default=0)  # hops whose X-Forwarded-For is believed

@@ -1,0 +1,73 @@
+"""Every reason why a source connection cannot be what somebody asked for, field by field."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterator
+
+from django.conf import settings
+
+from caches.models import SourceConnection
+from caches.sources import allowed
+from controlplane.clusters.documents import SourceType
+from controlplane.errors import FieldError, HearthError, Transient
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_SECRET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,98}[a-z0-9])?")
+_REGION = re.compile(r"[a-z0-9-]{0,64}")
+
+
+def connection_problems(connection: SourceConnection) -> list[FieldError]:
+    """Empty when the connection may exist. Its endpoint's name is resolved; nothing is connected to."""
+    return [*_text_problems(connection), *_place_problems(connection)]
+
+
+def _text_problems(connection: SourceConnection) -> Iterator[FieldError]:
+    if not _NAME.fullmatch(connection.name):
+        yield _wrong("name", "name", "A name has lower-case letters, digits and dashes, at most 63.")
+    if connection.type not in list(SourceType):
+        yield _wrong("type", "type", "The type must be S3 or Filesystem.")
+    if connection.addressing not in ("path", "virtual"):
+        yield _wrong("addressing", "addressing", "The addressing must be path or virtual.")
+    if not _REGION.fullmatch(connection.region):
+        yield _wrong("region", "region", "A region has lower-case letters, digits and dashes.")
+    if connection.secret_name and not _SECRET.fullmatch(connection.secret_name):
+        yield _wrong("secret_name", "secret-name", "A secret's name has lower-case letters, digits, dots and dashes.")
+    if connection.max_downloads is not None and not 1 <= connection.max_downloads <= 100_000:
+        yield _wrong("max_downloads", "max-downloads", "The limit must be at least 1; leave it out for none.")
+    if connection.ca_bundle:
+        try:
+            ssl.create_default_context(cadata=connection.ca_bundle)
+        except (ssl.SSLError, ValueError):
+            yield _wrong("ca_bundle", "ca-bundle", "This is no PEM certificate.")
+
+
+def _place_problems(connection: SourceConnection) -> Iterator[FieldError]:
+    if not connection.allowed or not all(isinstance(place, str) for place in connection.allowed):
+        yield _wrong("allowed", "allowed", "Name at least one bucket or root folder that may be read.")
+        return
+    if connection.type == SourceType.FILESYSTEM:
+        if connection.endpoint or connection.secret_name:
+            yield _wrong("endpoint", "filesystem", "A Filesystem connection has no endpoint and no secret.")
+        for root in connection.allowed:
+            try:
+                allowed.check_root(root, settings.SOURCE_ROOTS, connection.name)
+            except HearthError as error:
+                yield FieldError("allowed", error.code, error.detail)
+        return
+    for bucket in connection.allowed:
+        try:
+            allowed.check_bucket(bucket)
+        except HearthError as error:
+            yield FieldError("allowed", error.code, error.detail)
+    try:
+        allowed.check_endpoint(connection.endpoint, allow_private=settings.SOURCE_PRIVATE_ADDRESSES)
+    except Transient:
+        pass  # a name that does not resolve now is the store's trouble, and is looked at again before every use
+    except HearthError as error:
+        yield FieldError("endpoint", error.code, error.detail)
+
+
+def _wrong(field: str, what: str, detail: str) -> FieldError:
+    return FieldError(field, f"connection:user:{what}", detail)

@@ -1,0 +1,217 @@
+"""Source connections: made, changed, checked and deleted by administrators; everything else opens them from here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
+from django.utils import timezone
+
+from caches.models import SourceConnection
+from caches.services.connection_rules import connection_problems
+from caches.services.pool_rounds import pools_mark_dirty
+from caches.sources import open_source
+from caches.sources.base import Source
+from caches.sources.secrets import read_secret
+from controlplane.audit.services import Actor, audit_write
+from controlplane.clusters.documents import ConnectionSpec, Reason, SourceType
+from controlplane.clusters.models import NodePool
+from controlplane.errors import Clash, FieldError, HearthError, Invalid, Missing, Stale
+
+_EDITABLE = ("endpoint", "region", "addressing", "ca_bundle", "secret_name", "allowed", "max_downloads")
+
+
+def connection_spec(connection: SourceConnection) -> ConnectionSpec:
+    """The row as it travels to nodes: no credentials, only their name."""
+    return ConnectionSpec(
+        name=connection.name,
+        type=SourceType(connection.type),
+        endpoint=connection.endpoint,
+        region=connection.region,
+        addressing=connection.addressing,
+        ca_bundle=connection.ca_bundle,
+        secret_name=connection.secret_name,
+        allowed=tuple(connection.allowed),
+    )
+
+
+@contextmanager
+def connection_source(connection: SourceConnection) -> Iterator[Source]:
+    """The connection's store, opened with its secret and closed afterwards."""
+    if connection.type == SourceType.FILESYSTEM:
+        # Again, not only when it was made: the configured roots may have shrunk since.
+        _refuse(connection_problems(connection))
+    source = open_source(
+        connection_spec(connection),
+        read_secret(connection.secret_name),
+        allow_private=settings.SOURCE_PRIVATE_ADDRESSES,
+    )
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+def connection_create(
+    *,
+    actor: Actor,
+    name: str,
+    type: str,
+    allowed: Sequence[str],
+    endpoint: str = "",
+    region: str = "",
+    addressing: str = "path",
+    ca_bundle: str = "",
+    secret_name: str = "",
+    max_downloads: int | None = None,
+) -> SourceConnection:
+    """A new connection. Invalid with every wrong field; Clash when the name is taken. Its store is not asked yet."""
+    connection = SourceConnection(
+        name=name,
+        type=type,
+        endpoint=endpoint.rstrip("/"),
+        region=region,
+        addressing=addressing,
+        ca_bundle=ca_bundle,
+        secret_name=secret_name,
+        allowed=list(allowed),
+        max_downloads=max_downloads,
+    )
+    _refuse(connection_problems(connection))
+    try:
+        with transaction.atomic():
+            connection.save(force_insert=True)
+            _audit(actor, "connection.create", connection, None, _document(connection))
+    except IntegrityError as error:
+        raise Clash(
+            "connection:user:exists",
+            f"There is a source connection {name} already.",
+            next_step="Change that connection, or choose another name.",
+        ) from error
+    return connection
+
+
+def connection_update(
+    *, actor: Actor, connection_id: UUID, changes: Mapping[str, Any], if_updated_at: datetime | None = None
+) -> SourceConnection:
+    """Change some of endpoint, region, addressing, ca_bundle, secret_name, allowed, max_downloads.
+
+    Name and type are fixed: they scope the identity of what was registered through the connection.
+    """
+    if fixed := sorted(changes.keys() - set(_EDITABLE)):
+        raise Invalid(
+            "connection:user:fixed-field",
+            f"{', '.join(fixed)} cannot be changed.",
+            next_step="Make a new connection.",
+            errors=[FieldError(field, "connection:user:fixed-field", "It cannot be changed.") for field in fixed],
+        )
+    with transaction.atomic():
+        connection = _locked(connection_id)
+        if if_updated_at is not None and connection.updated_at != if_updated_at:
+            raise Stale(
+                "connection:user:changed-meanwhile",
+                "Somebody changed this connection since you read it.",
+                next_step="Read it again, and repeat your change if it still makes sense.",
+            )
+        before = _document(connection)
+        for field, value in changes.items():
+            setattr(connection, field, list(value) if field == "allowed" else value)
+        connection.endpoint = connection.endpoint.rstrip("/")
+        _refuse(connection_problems(connection))
+        if _document(connection) == before:
+            return connection
+        connection.state, connection.message, connection.observed_at = "Unchecked", "", None
+        connection.save()
+        _audit(actor, "connection.update", connection, before, _document(connection))
+        pools = NodePool.objects.filter(pins__version__connection=connection, pins__removed_at__isnull=True)
+        pools_mark_dirty(pool_ids=pools.values_list("pk", flat=True))
+    return connection
+
+
+def connection_delete(*, actor: Actor, connection_id: UUID) -> None:
+    """Delete a connection that no version uses; Clash otherwise."""
+    try:
+        with transaction.atomic():
+            connection = _locked(connection_id)
+            before, key = _document(connection), connection.pk
+            connection.delete()
+            connection.pk = key
+            _audit(actor, "connection.delete", connection, before, None)
+    except (ProtectedError, IntegrityError) as error:
+        raise Clash(
+            "connection:user:in-use",
+            "Versions were registered through this connection.",
+            next_step="Delete those versions first.",
+        ) from error
+
+
+def connection_check(*, connection_id: UUID) -> SourceConnection:
+    """Ask the store for every allowed bucket or root, and record what it said: Reachable, Unreachable, AccessDenied."""
+    connection = SourceConnection.objects.filter(pk=connection_id).first()
+    if connection is None:
+        raise _missing()
+    state, message = "Reachable", ""
+    try:
+        with connection_source(connection) as source:
+            for place in connection.allowed:
+                source.list_page(f"file://{place}" if place.startswith("/") else f"s3://{place}", page_size=1)
+    except HearthError as error:
+        denied = getattr(error, "reason", "") == Reason.ACCESS_DENIED
+        state, message = "AccessDenied" if denied else "Unreachable", f"{error.detail} {error.next_step}"[:1000]
+    # Not save(): an edit made meanwhile stays, and its "Unchecked" too.
+    rows = SourceConnection.objects.filter(pk=connection_id, updated_at=connection.updated_at)
+    rows.update(state=state, message=message, observed_at=timezone.now())
+    connection.refresh_from_db()
+    return connection
+
+
+def _refuse(problems: Sequence[FieldError]) -> None:
+    if problems:
+        raise Invalid(
+            problems[0].code if len(problems) == 1 else "connection:user:invalid",
+            " ".join(problem.detail for problem in problems),
+            next_step="Correct the fields listed in errors and send the request again.",
+            errors=problems,
+        )
+
+
+def _locked(connection_id: UUID) -> SourceConnection:
+    connection = SourceConnection.objects.select_for_update().filter(pk=connection_id).first()
+    if connection is None:
+        raise _missing()
+    return connection
+
+
+def _missing() -> Missing:
+    return Missing("connection:user:not-found", "There is no such source connection.")
+
+
+def _document(connection: SourceConnection) -> dict[str, Any]:
+    fields = {name: getattr(connection, name) for name in ("name", "type", *_EDITABLE)}
+    # The authority itself is long and public; that it changed is what the trail must show.
+    fields["ca_bundle"] = f"{len(connection.ca_bundle)} characters" if connection.ca_bundle else ""
+    return fields
+
+
+def _audit(
+    actor: Actor,
+    action: str,
+    connection: SourceConnection,
+    before: Mapping[str, object] | None,
+    after: Mapping[str, object] | None,
+) -> None:
+    audit_write(
+        actor=actor,
+        action=action,
+        object_type="connection",
+        object_id=str(connection.pk),
+        object_name=connection.name,
+        before=before,
+        after=after,
+    )

@@ -1,0 +1,277 @@
+"""Resolving a version: pages of a source become file records, the records a manifest, the manifest an artifact.
+
+A step handles one page and keeps its records in ``Operation.params`` under names with ``_``, which a retry drops. A
+worker killed between two steps repeats one page; nothing is visible to others before the last step's transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.utils import timezone
+
+from caches.domain.manifests import case_collisions, manifest_build, manifest_encode
+from caches.models import Artifact, DriftState, ModelVersion, SourceConnection, VersionState
+from caches.services.connections import connection_source
+from caches.services.listing import MAX_FILES, TooSlow, check_paths, describe_all, pack, unpack, wanted
+from caches.sources.base import PAGE_SIZE, ListedFile, Source
+from caches.sources.metadata import read_metadata
+from caches.sources.problems import empty_place, shown
+from controlplane.audit.services import SYSTEM, audit_write
+from controlplane.clusters.documents import ArtifactKind, FileRecord, Manifest, Reason
+from controlplane.errors import Clash, HearthError, Missing, Permanent, Transient
+from controlplane.operations.models import Operation, OperationState
+from controlplane.operations.services import (
+    operation_acknowledge,
+    operation_fail,
+    operation_progress,
+    operation_run,
+    operation_succeed,
+)
+
+STEP_SECONDS = 20.0  # of a worker's 45: one page of checksums, and then the headers
+HEADER_SECONDS = 10.0
+SMALLEST_PAGE = 20
+GIVE_UP_AFTER = timedelta(hours=1)
+
+
+class _Canceled(Exception):
+    """The operation was cancelled while the last step worked: its transaction is undone."""
+
+
+def version_resolve_step(*, operation_id: UUID) -> bool:
+    """Resolve one page. True when the operation ended; False asks for the next step; Transient when to try later."""
+    operation = Operation.objects.filter(pk=operation_id).first()
+    if operation is None:
+        return True
+    version = _version(operation)
+    if operation.state == OperationState.CANCELING:
+        _refuse(version, operation, _canceled())
+        operation_acknowledge(operation_id=operation_id, message="Registration was cancelled.")
+        return True
+    operation_run(operation_id=operation_id)
+    try:
+        if version is None:
+            raise Missing("version:user:not-found", "The version was deleted meanwhile.")
+        connection = SourceConnection.objects.filter(pk=operation.params["connection_id"]).first()
+        if connection is None:
+            raise Missing("version:user:no-such-connection", "The source connection was deleted meanwhile.")
+        with connection_source(connection) as source:
+            return _page(operation, version, source)
+    except Transient as error:
+        if timezone.now() - operation.created_at < GIVE_UP_AFTER:
+            raise
+        return _give_up(version, operation, error)
+    except HearthError as error:
+        return _give_up(version, operation, error)
+    except _Canceled:
+        return False
+
+
+def resolve_small(source: Source, request: Mapping[str, Any]) -> Manifest | None:
+    """The manifest at once when one page holds everything; None when it does not, or takes too long."""
+    page = source.list_page(request["uri"])
+    if page.next_token:
+        return None
+    files = [file for file in page.files if wanted(file.path, request["allow_patterns"], request["ignore_patterns"])]
+    check_paths(files)
+    try:
+        return build(request["uri"], describe_all(source, request["uri"], files, seconds=STEP_SECONDS), len(page.files))
+    except TooSlow:
+        return None
+
+
+def build(uri: str, records: Sequence[FileRecord], listed: int) -> Manifest:
+    """The manifest of all records; Permanent when there is nothing, or names that cannot live side by side."""
+    if not listed:
+        raise empty_place(uri)
+    if not records:
+        raise Permanent(
+            "version:user:everything-filtered",
+            f"The patterns leave none of the {listed} files below {uri}.",
+            reason=Reason.INVALID_REQUEST,
+            next_step="Correct the allow and ignore patterns; they match the path below the prefix.",
+        )
+    # A store whose listing changes while it is read may name a file on two pages.
+    unique = {record.path: record for record in records}
+    if groups := case_collisions(unique):
+        raise Permanent(
+            "version:user:case-collision",
+            f"These names cannot live side by side on every disk: {', '.join(map(shown, groups[0]))}.",
+            reason=Reason.INVALID_REQUEST,
+            next_step="Rename one of them at the source, or leave it out with an ignore pattern.",
+        )
+    return manifest_build(unique.values())
+
+
+def content_differs(version: ModelVersion, found: Manifest) -> Clash:
+    """The name and version exist and mean other content."""
+    ours = version.artifact.digest if version.artifact else ""
+    return Clash(
+        "version:user:content-differs",
+        f"{version.full_name} is registered with other content ({ours[:19]}…, here {found.digest[:19]}…).",
+        next_step="Register this content as a new version; a version's content never changes.",
+    )
+
+
+def _page(operation: Operation, version: ModelVersion, source: Source) -> bool:
+    params, uri = operation.params, operation.params["uri"]
+    size = int(params.get("_page_size", PAGE_SIZE))
+    page = source.list_page(uri, params.get("_token", ""), size)
+    files = [file for file in page.files if wanted(file.path, params["allow_patterns"], params["ignore_patterns"])]
+    listed = int(params.get("_listed", 0)) + len(page.files)
+    kept = int(params.get("_kept", 0)) + len(files)
+    _check_page(files, kept)
+    try:
+        records = describe_all(source, uri, files, seconds=STEP_SECONDS)
+    except TooSlow:
+        if size <= SMALLEST_PAGE:
+            raise
+        operation_progress(operation_id=operation.pk, params={**params, "_page_size": max(SMALLEST_PAGE, size // 4)})
+        return False
+    packed = [*params.get("_packed", []), pack(records)]
+    if page.next_token:
+        state = {"_token": page.next_token, "_listed": listed, "_kept": kept, "_packed": packed}
+        operation_progress(
+            operation_id=operation.pk, params={**params, **state}, message=f"{kept} files read, and there are more."
+        )
+        return False
+    manifest = build(uri, [record for part in packed for record in unpack(part)], listed)
+    if version.state == VersionState.AVAILABLE:
+        return _compare(operation, version, manifest)
+    _publish(operation, version, manifest, read_metadata(source, uri, manifest.files, seconds=HEADER_SECONDS))
+    return True
+
+
+def _check_page(files: Sequence[ListedFile], kept: int) -> None:
+    check_paths(files)
+    if kept > MAX_FILES:
+        raise Permanent(
+            "version:user:too-many-files",
+            f"There are more than {MAX_FILES} files.",
+            reason=Reason.INVALID_REQUEST,
+            next_step="Name a folder further down, or use patterns.",
+        )
+
+
+def _publish(operation: Operation, version: ModelVersion, manifest: Manifest, metadata: Mapping[str, Any]) -> None:
+    now = timezone.now()
+    with transaction.atomic():
+        artifact, _ = Artifact.objects.get_or_create(
+            digest=manifest.digest,
+            defaults={
+                "kind": ArtifactKind.WEIGHTS,
+                "size_bytes": manifest.size_bytes,
+                "files_count": len(manifest.files),
+                "anchored": all(file.algorithm.is_content for file in manifest.files),
+                "manifest": manifest_encode(manifest),
+            },
+        )
+        won = ModelVersion.objects.filter(pk=version.pk, state=VersionState.RESOLVING).update(
+            state=VersionState.AVAILABLE,
+            code="",
+            message="",
+            next_step="",
+            artifact=artifact,
+            revision=_revision(manifest),
+            drift=DriftState.MATCHES,
+            drift_changed=[],
+            drift_checked_at=now,
+            metadata=dict(metadata),
+            updated_at=now,
+        )
+        facts = {
+            "digest": artifact.digest,
+            "size_bytes": artifact.size_bytes,
+            "files_count": artifact.files_count,
+            "anchored": artifact.anchored,
+        }
+        if won == 1:
+            _audit(version, operation, VersionState.AVAILABLE, facts)
+        _clean(operation)
+        if not operation_succeed(operation_id=operation.pk, result=facts, message="Registered."):
+            raise _Canceled
+
+
+def _compare(operation: Operation, version: ModelVersion, manifest: Manifest) -> bool:
+    assert version.artifact is not None  # Available versions have one, by constraint
+    _clean(operation)
+    if version.artifact.digest == manifest.digest:
+        facts = {"digest": manifest.digest, "size_bytes": manifest.size_bytes, "files_count": len(manifest.files)}
+        operation_succeed(operation_id=operation.pk, result=facts, message="It was registered already.")
+    else:
+        operation_fail(operation_id=operation.pk, error=content_differs(version, manifest))
+    return True
+
+
+def _version(operation: Operation) -> ModelVersion | None:
+    """The subject. A retry finds it Refused and puts it back to Resolving, with what the operation asks for."""
+    params, now = operation.params, timezone.now()
+    if operation.state != OperationState.CANCELING:
+        ModelVersion.objects.filter(pk=operation.subject_id, state=VersionState.REFUSED).update(
+            state=VersionState.RESOLVING,
+            connection_id=params["connection_id"],
+            uri=params["uri"],
+            allow_patterns=params["allow_patterns"],
+            ignore_patterns=params["ignore_patterns"],
+            updated_at=now,
+        )
+    versions = ModelVersion.objects.select_related("model", "artifact").defer("artifact__manifest")
+    return versions.filter(pk=operation.subject_id).first()
+
+
+def _give_up(version: ModelVersion | None, operation: Operation, error: HearthError) -> bool:
+    with transaction.atomic():
+        _refuse(version, operation, error)
+        _clean(operation)
+        ended = operation_fail(operation_id=operation.pk, error=error)
+    return ended  # False: it was cancelled meanwhile, which the next step acknowledges
+
+
+def _refuse(version: ModelVersion | None, operation: Operation, error: HearthError) -> None:
+    if version is None:
+        return
+    fields = {"code": error.code, "message": error.detail[:1000], "next_step": error.next_step[:500]}
+    with transaction.atomic():
+        rows = ModelVersion.objects.filter(pk=version.pk, state=VersionState.RESOLVING)
+        if rows.update(state=VersionState.REFUSED, updated_at=timezone.now(), **fields) == 1:
+            _audit(version, operation, VersionState.REFUSED, fields)
+
+
+def _canceled() -> Permanent:
+    return Permanent(
+        "version:user:canceled",
+        "Registration was cancelled.",
+        reason=Reason.CANCELED,
+        next_step="Retry the operation, or register the version again.",
+    )
+
+
+def _clean(operation: Operation) -> None:
+    """Drop the pages: an operation is listed and shown for months."""
+    kept = {key: value for key, value in operation.params.items() if not key.startswith("_")}
+    operation_progress(operation_id=operation.pk, params=kept)
+
+
+def _revision(manifest: Manifest) -> str:
+    """One short name for the revisions of all files, to compare by eye."""
+    lines = "\n".join(f"{file.path}\0{file.revision}\0{file.version_id}" for file in manifest.files)
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def _audit(version: ModelVersion, operation: Operation, state: VersionState, facts: Mapping[str, Any]) -> None:
+    audit_write(
+        actor=SYSTEM,
+        action=f"version.{state.value.lower()}",
+        object_type="version",
+        object_id=str(version.pk),
+        object_name=version.full_name,
+        before={"state": VersionState.RESOLVING},
+        after={"state": state, **facts},
+        operation_id=operation.pk,
+    )
