@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from caches.services import progress
+from caches.services.catalogue import version_recheck_step, version_resolve_step
 from controlplane.operations.handlers import OperationHandler, register
 from controlplane.operations.models import OperationKind
 
@@ -42,12 +43,8 @@ def register_handlers() -> None:
 
 
 def _resolve(operation_id: UUID) -> bool:
-    from caches.services.catalogue import version_resolve_step
-
     return version_resolve_step(operation_id=operation_id)
 
 
 def _recheck(operation_id: UUID) -> bool:
-    from caches.services.catalogue import version_recheck_step
-
     return version_recheck_step(operation_id=operation_id)

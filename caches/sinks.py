@@ -44,7 +44,14 @@ class CachesSink:
         cluster = UUID(cluster_id)
         if nodes := [e.object for e in events if isinstance(e.object, ObservedNode)]:
             entries_close_lost(cluster_id=cluster)
-            self._mark(cluster, self._changed_nodes(cluster_id, Kind.NODE, nodes))
+            deleted_nodes = {
+                e.object.uid for e in events if isinstance(e.object, ObservedNode) and e.type is EventType.DELETED
+            }
+            changed = self._changed_nodes(cluster_id, Kind.NODE, nodes)
+            for uid in deleted_nodes:
+                self._facts.pop((cluster_id, uid, Kind.NODE), None)
+                self._facts.pop((cluster_id, uid, Kind.NODE_CACHE), None)
+            self._mark(cluster, changed | deleted_nodes)
         last = {e.object.node_uid: e for e in events if isinstance(e.object, ObservedNodeCache)}
         if last:
             deleted = [uid for uid, event in last.items() if event.type is EventType.DELETED]

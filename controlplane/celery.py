@@ -6,6 +6,7 @@ import os
 
 import structlog
 from celery import Celery
+from celery.signals import setup_logging
 from kombu.exceptions import OperationalError
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
@@ -29,6 +30,11 @@ app.conf.beat_schedule = {
 }
 
 log = structlog.get_logger(__name__)
+
+
+@setup_logging.connect
+def _leave_logging_alone(**_: object) -> None:
+    """Workers and beat log as Django's LOGGING says; with a receiver Celery does not set up its own."""
 
 
 def publish(task: str, *ids: str) -> bool:

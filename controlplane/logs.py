@@ -36,5 +36,7 @@ def logging_config(*, level: str, json: bool) -> dict[str, Any]:
             }
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "structured"}},
+        # One line for each message of the queue would bury the rest: sweeps run all the time.
+        "loggers": {"django_structlog.celery": {"level": "WARNING"}},
         "root": {"handlers": ["stderr"], "level": level},
     }

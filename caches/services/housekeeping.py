@@ -8,6 +8,7 @@ import structlog
 from django.utils import timezone
 
 from caches.models import CacheEntry, EntryChange, Transfer, WebhookDelivery
+from caches.services.catalogue import rechecks_due, version_recheck
 from caches.services.entries import entries_close_lost
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.models import Node
@@ -27,8 +28,6 @@ log = structlog.get_logger(__name__)
 
 def rechecks_start(*, now: datetime) -> int:
     """Start a recheck of every version whose last one is too old; returns how many were started."""
-    from caches.services.catalogue import rechecks_due, version_recheck
-
     started = 0
     for version_id in rechecks_due(now=now):
         try:

@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from caches.models import Pin
-from caches.services import loop
+from caches.selectors.pool_view import pool_view
 from caches.services.entries import entry_evict
 from caches.services.loop import pool_reconcile, pools_mark_dirty
 from caches.services.pins import PinSpec, pin_create, pin_remove
@@ -55,7 +55,7 @@ def together(*calls: Callable[[], T]) -> list[T | HearthError]:
 
 def test_two_pins_that_fit_alone_but_not_together_are_not_both_admitted(one_node: World, actor: Actor) -> None:
     specs = [PinSpec(version_id=version_of(500 * MIB).pk, pool_ids=(one_node.pool.pk,)) for _ in range(4)]
-    results = together(*[lambda spec=spec: pin_create(actor=actor, spec=spec) for spec in specs])  # type: ignore[misc]
+    results = together(*[lambda spec=spec: pin_create(actor=actor, spec=spec) for spec in specs])
     refused = [result for result in results if isinstance(result, HearthError)]
     assert len(refused) == 3
     assert {error.code for error in refused} == {"pin:user:insufficient-capacity"}
@@ -107,14 +107,14 @@ def test_two_evictions_asked_at_once_share_one_operation(one_node: World, actor:
 
 def test_one_worker_at_a_time_reconciles_a_pool(one_node: World, monkeypatch: pytest.MonkeyPatch) -> None:
     inside, leave = threading.Event(), threading.Event()
-    real = loop.pool_view
+    real = pool_view
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         inside.set()
         assert leave.wait(20)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(loop, "pool_view", slow)
+    monkeypatch.setattr("caches.services.loop.pool_view", slow)
     found: list[Any] = []
 
     def first() -> None:

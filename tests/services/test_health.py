@@ -97,7 +97,7 @@ def test_metrics_show_coverage_entries_bytes_times_and_operations(client: Client
     )
     found = scrape(client)
     pool = {"cluster": world.cluster.name, "pool": "gpu"}
-    mine = {**pool, "model": version.full_name, "artifact": version.artifact.digest}  # type: ignore[union-attr]
+    mine = {**pool, "model": version.full_name, "artifact": version.artifact.digest}
     assert (mine, 2.0) in found["hearth_coverage_required"]
     assert (mine, 1.0) in found["hearth_coverage_ready"]
     assert (mine, 100.0 * MIB) in found["hearth_coverage_ready_bytes"]

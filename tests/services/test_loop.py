@@ -195,7 +195,7 @@ def test_it_keeps_a_connections_limit_over_all_pools(world: World, actor: Actor)
 @pytest.mark.parametrize("paused", ["pool", "cluster"])
 def test_it_tells_the_agents_of_a_pause(world: World, actor: Actor, paused: str) -> None:
     target = world.pool if paused == "pool" else world.cluster
-    type(target)._default_manager.filter(pk=target.pk).update(paused=True)  # type: ignore[attr-defined]
+    type(target)._default_manager.filter(pk=target.pk).update(paused=True)
     pinned(world, actor)
     plan = world.reconcile()
     assert plan.moves == () and {wait.reason for wait in plan.waits} == {"Paused"}
@@ -267,7 +267,7 @@ def test_a_gateway_that_throttles_leaves_the_pool_dirty(world: World, actor: Act
 
             return refuse
 
-    override_gateway(world.cluster.pk, Busy())  # type: ignore[arg-type]
+    override_gateway(world.cluster.pk, Busy())
     try:
         assert pool_reconcile(pool_id=world.pool.pk) is None
     finally:

@@ -39,7 +39,7 @@ class Spy:
 @pytest.fixture
 def spy(world: World) -> Iterator[Spy]:
     spy = Spy(world.gateway)
-    override_gateway(world.cluster.pk, spy)  # type: ignore[arg-type]
+    override_gateway(world.cluster.pk, spy)
     yield spy
     override_gateway(world.cluster.pk, None)
 

@@ -71,6 +71,12 @@ def fresh(operation: Operation) -> Operation:
     return operation
 
 
+def problem(operation: Operation) -> dict[str, Any]:
+    error: dict[str, Any] | None = fresh(operation).error
+    assert error is not None
+    return error
+
+
 def test_it_starts_pending_with_its_targets(operation: Operation) -> None:
     assert (operation.state, operation.started_by, operation.request_id) == ("Pending", "olga", "request-1")
     assert operation.bytes_total == 30
@@ -100,7 +106,7 @@ def test_a_failure_is_stored_as_a_problem(operation: Operation) -> None:
         errors=[FieldError("uri", "x:y:z", "wrong")],
     )
     services.operation_fail(operation_id=operation.pk, error=error)
-    stored = fresh(operation).error
+    stored = problem(operation)
     assert stored["code"] == "version:source:denied" and stored["next_step"] == "Grant it."
     assert stored["reason"] == "AccessDenied" and stored["errors"][0]["field"] == "uri"
 
@@ -163,7 +169,7 @@ def test_errors_of_a_step_end_it_or_leave_it(operation: Operation, script: Scrip
     assert steps.operation_step(operation_id=operation.pk)
     assert (fresh(operation).state, operation.message) == ("Running", "slow down")
     assert steps.operation_step(operation_id=operation.pk)
-    assert (fresh(operation).state, operation.error["code"]) == ("Failed", "version:source:gone")
+    assert (fresh(operation).state, problem(operation)["code"]) == ("Failed", "version:source:gone")
 
 
 def test_a_bug_is_tried_a_few_times_and_then_ends_the_operation(operation: Operation, script: Script) -> None:
@@ -172,7 +178,7 @@ def test_a_bug_is_tried_a_few_times_and_then_ends_the_operation(operation: Opera
         steps.operation_step(operation_id=operation.pk)
         assert fresh(operation).state == "Running"
     steps.operation_step(operation_id=operation.pk)
-    assert fresh(operation).error["code"] == "operation:hearth:internal"
+    assert problem(operation)["code"] == "operation:hearth:internal"
     assert "secret detail" not in str(operation.error)
 
 
@@ -187,7 +193,12 @@ def test_only_what_is_idle_is_stepped_again(
     operation: Operation, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Any] = []
-    monkeypatch.setattr(steps, "publish", lambda task, *ids: sent.append((task, *ids)) or True)
+
+    def publish(task: str, *ids: str) -> bool:
+        sent.append((task, *ids))
+        return True
+
+    monkeypatch.setattr(steps, "publish", publish)
     assert steps.operations_resume() == 0
     Operation.objects.filter(pk=operation.pk).update(updated_at=timezone.now() - timedelta(seconds=11))
     assert steps.operations_resume() == 1

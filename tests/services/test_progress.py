@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -38,6 +39,12 @@ def warm(world: World, actor: Actor, gate: str = "All", value: int = 100, mib: i
 def step(operation: Operation) -> Operation:
     operation_step(operation_id=operation.pk)
     return Operation.objects.get(pk=operation.pk)
+
+
+def error_of(operation: Operation) -> dict[str, Any]:
+    error: dict[str, Any] | None = operation.error
+    assert error is not None
+    return error
 
 
 def states(operation: Operation) -> dict[str, str]:
@@ -87,7 +94,7 @@ def test_a_permanent_reason_fails_the_operation_and_a_transient_one_does_not(wor
     world.report("n1", failed(digest, "AccessDenied"))
     world.observe()
     done = step(operation)
-    assert done.state == "Failed" and "AccessDenied" in done.error["detail"]
+    assert done.state == "Failed" and "AccessDenied" in error_of(done)["detail"]
     assert states(done)["n1"] == "Failed"
 
 
@@ -120,8 +127,8 @@ def test_room_that_goes_away_fails_the_operation_with_the_numbers(
     world.observe()
     world.reconcile()
     done = step(operation)
-    assert done.state == "Failed" and "InsufficientCapacity" in done.error["detail"]
-    assert done.error["next_step"]
+    assert done.state == "Failed" and "InsufficientCapacity" in error_of(done)["detail"]
+    assert error_of(done)["next_step"]
 
 
 def test_a_pin_on_an_empty_pool_ends_at_once(world: World, actor: Actor) -> None:

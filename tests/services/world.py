@@ -172,12 +172,13 @@ def failed(digest: str, reason: str, line: DesiredEntry | None = None, **fields:
     return replace(made, verify_round=rounds[0], retry_round=rounds[1], **fields)
 
 
-def version_of(size_bytes: int, *, connection: SourceConnection | None = None, **fields: Any) -> ModelVersion:
-    """An Available version whose manifest is real: one file of that size."""
+def version_of(size_bytes: int, *, connection: SourceConnection | None = None, **fields: Any) -> Any:
+    """An Available ModelVersion whose manifest is real: one file of that size."""
     checksum = hashlib.sha256(str(factories._n()).encode()).hexdigest()
     manifest = manifest_build([FileRecord("model.bin", size_bytes, Algorithm.SHA256, checksum, checksum[:16])])
     artifact: Artifact = factories.artifact(
         digest=manifest.digest, size_bytes=size_bytes, files_count=1, manifest=manifest_encode(manifest)
     )
-    extra = {"connection": connection} if connection is not None else {}
-    return factories.version(artifact=artifact, **extra, **fields)
+    if connection is not None:
+        fields["connection"] = connection
+    return factories.version(artifact=artifact, **fields)
