@@ -164,6 +164,7 @@ def test_it_starts_a_dying_agent_again_and_later_each_time(run: Run) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")  # fleet run has one thread only
 def test_it_kills_an_agent_that_will_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "PATIENCE_SECONDS", 0.1)
     told = tmp_path / "told"
