@@ -11,13 +11,14 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from caches.domain.manifests import path_problem
 from caches.sources import allowed, problems
 from caches.sources.base import CHUNK_BYTES, PAGE_SIZE, STALL_SECONDS, Chunk, ListedFile, Page
-from controlplane.clusters.documents import Algorithm, ConnectionSpec, FileRecord
+from controlplane.clusters.documents import Algorithm, ConnectionSpec, FileRecord, Reason
+from controlplane.errors import Permanent
 
 _GONE = {errno.ENOENT, errno.ENOTDIR}
 _DENIED = {errno.EACCES, errno.EPERM}
@@ -36,8 +37,13 @@ class FilesystemSource:
             first = next(_walk(folder, root, ""), None)
             if first is None:
                 raise problems.empty_place(uri)
-            with _opened(folder, root, first.path):
-                pass
+            try:
+                with _opened(folder, root, first.path):
+                    pass
+            except Permanent as error:
+                # Whether an unsafe file matters depends on the patterns of whoever registers.
+                if error.reason != Reason.INVALID_REQUEST:
+                    raise
 
     def list_page(self, uri: str, token: str = "", page_size: int = PAGE_SIZE) -> Page:
         folder, root = allowed.folder_of(uri, self.spec)
@@ -115,13 +121,13 @@ def _walk_folder(
 
 
 def _listed(entry: os.DirEntry[str], path: str, base: Path, root: Path) -> ListedFile:
+    """Unsafe entries are named too: they are refused when they are opened, and not when a pattern leaves them out."""
     facts = entry.stat(follow_symlinks=False)
     if stat.S_ISLNK(facts.st_mode):
-        facts = os.stat(_inside(base / path, root, path))
-        if stat.S_ISDIR(facts.st_mode):
-            raise problems.unsafe_file(path, "linked folders are not followed.")
-    if not stat.S_ISREG(facts.st_mode):
-        raise problems.unsafe_file(path, "it is not a regular file.")
+        real = Path(os.path.realpath(base / path))
+        if real.is_relative_to(root):
+            with suppress(OSError):
+                facts = os.stat(real)
     return ListedFile(path, facts.st_size, _revision(facts))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pytest_django import SettingsWrapper
+from django.conf import LazySettings
 
 from caches.domain.manifests import manifest_decode
 from caches.models import Artifact, Model, ModelVersion, SourceConnection
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def folder(tmp_path: Path, settings: SettingsWrapper) -> Path:
+def folder(tmp_path: Path, settings: LazySettings) -> Path:
     """A model in a folder that filesystem connections may read."""
     settings.SOURCE_ROOTS = [str(tmp_path)]
     place = tmp_path / "models" / "llama"
@@ -51,7 +51,7 @@ def disk(folder: Path) -> SourceConnection:
 
 
 @pytest.fixture
-def s3(s3_server: S3, tmp_path: Path, settings: SettingsWrapper) -> tuple[Bucket, SourceConnection]:
+def s3(s3_server: S3, tmp_path: Path, settings: LazySettings) -> tuple[Bucket, SourceConnection]:
     settings.SECRETS_DIR = tmp_path / "secrets"
     keys = {"access_key_id": s3_server.access_key, "secret_access_key": s3_server.secret_key}
     bucket = make_bucket(s3_server.endpoint, keys)
@@ -196,6 +196,15 @@ def test_it_refuses_files_that_no_node_may_hold(arrange: Any, code: str, disk: S
     assert row.message and row.next_step
     assert (operation.state, operation.error["code"]) == ("Failed", code)
     assert not Artifact.objects.exists()
+
+
+def test_it_leaves_unsafe_files_out_when_a_pattern_says_so(disk: SourceConnection, folder: Path) -> None:
+    (folder / "a-link").symlink_to("/etc/passwd")
+    (folder / "b-dangling").symlink_to(folder / "nothing")
+    (folder / ".hearth-marker.json").write_text("x")
+    (folder / "a-folder").symlink_to(folder.parent)
+    row = register(disk, f"file://{folder}", ignore_patterns=["a-*", "b-*", ".hearth*"])
+    assert (row.state, row.code) == ("Available", "")
 
 
 def test_it_refuses_when_the_patterns_leave_nothing(disk: SourceConnection, folder: Path) -> None:
