@@ -44,7 +44,7 @@ lock: .venv/.bootstrap ## recompile requirements/ from pyproject.toml
 	@tools/lock.sh $(uv) $(ARGS)
 
 clean: ## remove the environment, caches and everything `make run` stored
-	@if [ -x $(bin)/python ] && [ -d .run ]; then $(bin)/python manage.py run --stop || exit 1; fi
+	@if [ -x $(bin)/python ] && [ -d .run ]; then $(bin)/python -m controlplane.embedded .run; fi
 	rm -rf .venv .run .mypy_cache .ruff_cache .pytest_cache .hypothesis staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
