@@ -37,6 +37,9 @@ def logging_config(*, level: str, json: bool) -> dict[str, Any]:
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "structured"}},
         # One line for each message of the queue would bury the rest: sweeps run all the time.
-        "loggers": {"django_structlog.celery": {"level": "WARNING"}},
+        "loggers": {
+            name: {"level": "WARNING"}
+            for name in ("django_structlog.celery", "celery.app.trace", "celery.worker.strategy", "celery.beat")
+        },
         "root": {"handlers": ["stderr"], "level": level},
     }

@@ -87,6 +87,8 @@ TEMPLATES = [
 DATABASES = {"default": env.db("DATABASE_URL", default="postgres://hearth@127.0.0.1:5432/hearth")}
 DATABASES["default"]["ATOMIC_REQUESTS"] = False
 DATABASES["default"]["CONN_MAX_AGE"] = 0
+# After a restart of PostgreSQL the pool holds dead connections: each is tried before it is handed out.
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {
     "min_size": 0,
     "max_size": env.int("HEARTH_DATABASE_POOL", default=12),

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+import psycopg
 import redis
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import connection
 from django.utils import timezone
 from prometheus_client import CollectorRegistry
 
@@ -49,10 +50,11 @@ def findings() -> dict[str, Finding]:
 
 
 def _database() -> Finding:
+    # Not through the pool, which would wait for a connection longer than any probe does.
+    parameters = {**connection.get_connection_params(), "connect_timeout": 2}
     try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-    except DatabaseError as error:
+        psycopg.connect(**parameters).close()
+    except psycopg.Error as error:
         return Finding(False, f"PostgreSQL does not answer: {type(error).__name__}.")
     return Finding(True, "PostgreSQL answers.")
 

@@ -18,7 +18,7 @@ django.setup()
 
 from django.db import close_old_connections  # noqa: E402
 
-from caches.models import CacheEntry, EntryChange, ModelVersion, PoolLoop  # noqa: E402
+from caches.models import CacheEntry, EntryChange, ModelVersion, PoolLoop, SourceConnection  # noqa: E402
 from caches.services.catalogue import version_register  # noqa: E402
 from caches.services.connections import connection_create  # noqa: E402
 from caches.services.pins import PinSpec, pin_create  # noqa: E402
@@ -43,7 +43,8 @@ def prepare(fleet: str, root: str, rate: int) -> dict[str, Any]:
 
 
 def register(model: str, uri: str) -> dict[str, Any]:
-    version, operation = version_register(actor=SYSTEM, model=model, version="v1", connection="files", uri=uri)
+    files = SourceConnection.objects.get(name="files")
+    version, operation = version_register(actor=SYSTEM, model=model, version="v1", connection=files, uri=uri)
     return {"version": str(version.pk), "operation": str(operation.pk)}
 
 

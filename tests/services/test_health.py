@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.conf import LazySettings
-from django.db import connection
+from django.db import connection, connections
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -56,6 +56,17 @@ def test_readyz_names_the_broker(client: Client, db: None, settings: LazySetting
     answer = client.get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["causes"] == ["Valkey does not answer: ConnectionError."]
+
+
+def test_readyz_names_the_database_and_asks_it_nothing_more(
+    client: Client, db: None, broker_up: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = {"host": "127.0.0.1", "port": 9, "dbname": "hearth", "user": "hearth"}
+    monkeypatch.setattr(connections["default"], "get_connection_params", lambda: nowhere)
+    answer = client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["causes"] == ["PostgreSQL does not answer: OperationalError."]
+    assert set(answer.json()["checks"]) == {"database", "broker"}
 
 
 def test_readyz_with_a_real_broker(client: Client, db: None, valkey_url: str, settings: LazySettings) -> None:
