@@ -137,6 +137,7 @@ class Plan:
     estimated_seconds: float | None = None
     estimate_basis: int = 0
     notes: tuple[str, ...] = ()  # e.g. "node a-3: consumers unknown, nothing is evicted"
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)

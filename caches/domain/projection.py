@@ -75,6 +75,7 @@ def to_plan(board: Board) -> Plan:
     transfers += [Transfer(wait.node_uid, board.view.artifacts[wait.digest].connection, wait.bytes) for wait in later]
     seconds = board.estimator.makespan(transfers)
     return Plan(
+        cluster=board.view.cluster,
         pool=board.view.pool,
         moves=moves,
         evictions=tuple(item for ledger in board.ledgers for item in _evictions(board, ledger)),
