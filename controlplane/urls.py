@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from django.urls import include, path
+from django.urls import include, path, re_path
+
+from controlplane.rest.problems import no_such_address
 
 urlpatterns = [
     path("api/v1/", include("caches.api.urls")),
+    re_path(r"^api/", no_such_address),
     path("", include("controlplane.web.urls")),
     path("", include("caches.views.urls")),
 ]
+
+handler400 = "controlplane.web.errors.bad_request"
+handler403 = "controlplane.web.errors.forbidden"
+handler404 = "controlplane.web.errors.not_found"
+handler500 = "controlplane.web.errors.server_error"

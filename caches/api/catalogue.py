@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -10,6 +15,7 @@ from rest_framework.response import Response
 from caches.api.base import WAIT, WORK, ApiRowsView, ApiView, one
 from caches.api.serializers.catalogue import (
     ManifestSerializer,
+    ModelInput,
     ModelSerializer,
     VersionInput,
     VersionSerializer,
@@ -26,21 +32,38 @@ from controlplane.errors import FieldError, Invalid
 
 
 class ModelList(ApiRowsView):
-    """Models. One comes into being with its first version."""
+    """GET the models; POST registers one with its first version."""
 
+    write_scope = Scope.MODELS_WRITE
     serializer_class = ModelSerializer
     filterset_class = ModelFilter
     ordering_fields = {"name": "name", "created_at": "created_at", "latest_at": "latest_at"}
     ordering = "name"
+    parameters = {"POST": ("wait",)}
 
     def rows(self) -> QuerySet[Model]:
         return models_list()
 
+    @extend_schema(request=ModelInput, parameters=[WAIT], responses=WORK)
+    def post(self, request: Request) -> Response:
+        body = self.read(ModelInput, request)
+        return self.follow(register(request, body["name"], body))
+
 
 class ModelDetail(ApiView):
+    write_scope = Scope.MODELS_WRITE
+
     @extend_schema(responses=ModelSerializer)
     def get(self, request: Request, model: str) -> Response:
         return self.answer(ModelSerializer, one(models_list().filter(name=model)))
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, model: str) -> Response:
+        """All of its versions or, when one of them is pinned, none."""
+        with transaction.atomic():
+            for version in versions_list(model=one(models_list().filter(name=model)).name):
+                version_delete(actor=actor_of(request), version_id=version.id)
+        return Response(status=204)
 
 
 class VersionList(ApiRowsView):
@@ -54,22 +77,11 @@ class VersionList(ApiRowsView):
     parameters = {"POST": ("wait",)}
 
     def rows(self) -> QuerySet[ModelVersion]:
-        return versions_list(model=self.kwargs["model"])
+        return versions_list(model=one(models_list().filter(name=self.kwargs["model"])).name)
 
     @extend_schema(request=VersionInput, parameters=[WAIT], responses=WORK)
     def post(self, request: Request, model: str) -> Response:
-        body = self.read(VersionInput, request)
-        source = body["source"]
-        _, operation = version_register(
-            actor=actor_of(request),
-            model=model,
-            version=body["version"],
-            connection=_connection(source["connection"]),
-            uri=source["uri"],
-            allow_patterns=source["allow_patterns"],
-            ignore_patterns=source["ignore_patterns"],
-        )
-        return self.follow(operation.id)
+        return self.follow(register(request, model, self.read(VersionInput, request)))
 
 
 class VersionDetail(ApiView):
@@ -117,6 +129,21 @@ class VersionRecheck(ApiView):
     def post(self, request: Request, model: str, version: str) -> Response:
         found = version_get(model=model, version=version)
         return self.follow(version_recheck(actor=actor_of(request), version_id=found.id).id)
+
+
+def register(request: Request, model: str, body: Mapping[str, Any]) -> UUID:
+    """Start a registration; the id of its operation."""
+    source = body["source"]
+    _, operation = version_register(
+        actor=actor_of(request),
+        model=model,
+        version=body["version"],
+        connection=_connection(source["connection"]),
+        uri=source["uri"],
+        allow_patterns=source["allow_patterns"],
+        ignore_patterns=source["ignore_patterns"],
+    )
+    return operation.id
 
 
 def _connection(name: str) -> SourceConnection:

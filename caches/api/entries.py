@@ -100,5 +100,4 @@ class EntryRetry(EntryAction):
 
 
 def _nothing(entry: CacheEntry) -> list[Plan]:
-    pool = entry.node.pool
-    return [Plan(pool.full_name if pool is not None else entry.node.cluster.name)]
+    return [Plan(pool=entry.node.pool.name if entry.node.pool is not None else "")]

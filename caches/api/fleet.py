@@ -78,7 +78,7 @@ class NodePoolList(ApiRowsView):
             raise Invalid("pool:user:no-such-cluster", detail, next_step="List the clusters.", errors=[error])
         require_target(request, Scope.FLEET_WRITE, cluster.name)
         if flag(request, "dry_run"):
-            return plan_response([Plan(f"{cluster.name}.{name}")], notes=["No pin names the new pool: nothing moves."])
+            return plan_response([Plan(pool=name)], notes=["No pin names the new pool: nothing moves."])
         made = pool_create(actor=actor_of(request), cluster_id=cluster.id, name=name, selector=selector, settings=body)
         pool = pools_list().get(pk=made.pk)
         return self.answer(NodePoolSerializer, pool, status=201, edited=True)

@@ -35,7 +35,7 @@ def plan_document(plans: Sequence[Plan], *, notes: Sequence[str] = ()) -> dict[s
 
 
 def _lines(plans: Sequence[Plan], name: str) -> list[Mapping[str, Any]]:
-    return [{"pool": plan.pool, **asdict(line)} for plan in plans for line in getattr(plan, name)]
+    return [{"pool": f"{plan.cluster}.{plan.pool}", **asdict(line)} for plan in plans for line in getattr(plan, name)]
 
 
 def _longest(moving: Sequence[Plan]) -> float | None:

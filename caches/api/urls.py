@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from caches.api import accounts, audit, entries, fleet, operations, pins, webhooks
+from caches.api import accounts, audit, catalogue, connections, entries, fleet, operations, pins, webhooks
 from controlplane.rest.docs import DocsView, SchemaView
 from controlplane.rest.views import RowsView
+
+MODEL = "models/<slug:model>"
+VERSION = f"{MODEL}/versions/<str:version>"
 
 
 def rows(route: str, view: type[RowsView], name: str) -> list[URLPattern]:
@@ -18,6 +21,8 @@ def rows(route: str, view: type[RowsView], name: str) -> list[URLPattern]:
 
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    *rows("source-connections", connections.ConnectionList, "connections"),
+    path("source-connections/<slug:name>", connections.ConnectionDetail.as_view(), name="api-connection"),
     *rows("clusters", fleet.ClusterList, "clusters"),
     path("clusters/<slug:name>", fleet.ClusterDetail.as_view(), name="api-cluster"),
     *rows("node-pools", fleet.NodePoolList, "node-pools"),
@@ -26,6 +31,13 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("nodes/<uuid:node_id>", fleet.NodeDetail.as_view(), name="api-node"),
     *rows("nodes/<uuid:node_id>/cache-entries", fleet.NodeEntryList, "node-entries"),
     path("nodes/<uuid:node_id>/eviction-forecast", fleet.NodeForecast.as_view(), name="api-node-forecast"),
+    *rows("models", catalogue.ModelList, "models"),
+    path(MODEL, catalogue.ModelDetail.as_view(), name="api-model"),
+    *rows(f"{MODEL}/versions", catalogue.VersionList, "versions"),
+    path(VERSION, catalogue.VersionDetail.as_view(), name="api-version"),
+    path(f"{VERSION}/manifest", catalogue.VersionManifest.as_view(), name="api-version-manifest"),
+    path(f"{VERSION}/why-not-warm", catalogue.VersionWhyNotWarm.as_view(), name="api-version-why"),
+    path(f"{VERSION}/recheck", catalogue.VersionRecheck.as_view(), name="api-version-recheck"),
     *rows("pins", pins.PinList, "pins"),
     path("pins/<uuid:pin_id>", pins.PinDetail.as_view(), name="api-pin"),
     *rows("cache-entries", entries.EntryList, "entries"),

@@ -52,12 +52,15 @@ def token_create(
     with transaction.atomic():
         token, secret = Token.objects.create(
             user=user,
-            expiry=expires_at - now,
+            expiry=None,
             name=name,
             scopes=sorted(set(scopes)),
             targets=sorted(set(targets)),
             addresses=sorted(set(addresses)),
         )
+        # Set here, because the library would count from its own, later now.
+        token.expiry = expires_at
+        token.save(update_fields=["expiry"])
         _audit(actor, "token.create", token, before=None, after=_facts(token))
     return token, secret
 

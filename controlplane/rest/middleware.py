@@ -36,7 +36,7 @@ class RequestIdMiddleware:
 
 
 class ApiProblemMiddleware:
-    """Below /api/ an error that no API view made (no such address, bad host) is a problem document as well."""
+    """Below /api/ an error that no API view made (a bad host name) is a problem document as well."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -52,14 +52,7 @@ class ApiProblemMiddleware:
 
 def _replaced(request: HttpRequest, response: HttpResponseBase) -> HttpResponse:
     status = response.status_code
-    if status == HTTPStatus.NOT_FOUND:
-        problem = problems.Problem(
-            status,
-            "request:user:no-such-address",
-            f"There is nothing at {request.path_info}.",
-            "Read /api/v1/docs for the addresses; they have no slash at the end.",
-        )
-    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         problem = problems.unexpected()
     else:
         problem = problems.Problem(

@@ -14,6 +14,7 @@ from django.core.exceptions import PermissionDenied, RequestDataTooBig, Suspicio
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
 from rest_framework.request import Request
 
@@ -66,6 +67,18 @@ def render(problem: Problem, request_id: str) -> HttpResponse:
     for name, value in problem.headers.items():
         response[name] = value
     return response
+
+
+@csrf_exempt
+def no_such_address(request: HttpRequest) -> HttpResponse:
+    """The last address below /api/: takes what no other did, so that no page is rendered for a program."""
+    problem = Problem(
+        HTTPStatus.NOT_FOUND,
+        "request:user:no-such-address",
+        f"There is nothing at {request.path_info[:200]}.",
+        "Read /api/v1/docs for the addresses; they have no slash at the end.",
+    )
+    return render(problem, request_id_of(request))
 
 
 def unexpected() -> Problem:

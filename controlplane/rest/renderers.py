@@ -40,6 +40,8 @@ def columns_of(serializer: serializers.BaseSerializer[Any], prefix: str = "") ->
     for name, field in getattr(serializer, "fields", {}).items():
         if isinstance(field, serializers.Serializer):
             yield from columns_of(field, f"{prefix}{name}.")
+        elif parts := getattr(field, "columns", ()):
+            yield from (f"{prefix}{name}.{part}" for part in parts)
         else:
             yield f"{prefix}{name}"
 

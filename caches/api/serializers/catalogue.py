@@ -39,7 +39,12 @@ class ConnectionChanges(Input):
     addressing = serializers.ChoiceField(required=False, choices=["path", "virtual"])
     ca_bundle = serializers.CharField(required=False, allow_blank=True, max_length=200_000)
     secret_name = serializers.CharField(required=False, allow_blank=True, max_length=100)
-    allowed = serializers.ListField(required=False, child=serializers.CharField(max_length=500), max_length=100)
+    allowed = serializers.ListField(
+        required=False, child=serializers.CharField(max_length=500), min_length=1, max_length=100
+    )
+    max_downloads = serializers.IntegerField(
+        required=False, allow_null=True, min_value=1, max_value=10_000, help_text="running at once over all pools"
+    )
 
 
 class ConnectionInput(ConnectionChanges):
@@ -54,10 +59,6 @@ class ModelSerializer(ObjectSerializer):
     name = serializers.CharField()
     versions_count = serializers.IntegerField()
     latest_at = serializers.DateTimeField(allow_null=True, help_text="when its last version was registered")
-
-
-class ModelInput(Input):
-    name = serializers.SlugField(max_length=120)
 
 
 class SourceSerializer(serializers.Serializer[Any]):
@@ -128,6 +129,12 @@ class VersionInput(Input):
     # Part of addresses, so only what needs no quoting there.
     version = serializers.RegexField(r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=120)
     source = SourceInput()  # type: ignore[assignment]  # the metaclass takes it off the class
+
+
+class ModelInput(VersionInput):
+    """A model comes into being with its first version."""
+
+    name = serializers.SlugField(max_length=120)
 
 
 class ChecksumSerializer(serializers.Serializer[FileRecord]):

@@ -17,6 +17,8 @@ class Links(serializers.Serializer[Any]):
 
 @extend_schema_field(Links)
 class LinksField(serializers.Field[Any, Any, Any, Any]):
+    columns = ("self", "ui")  # of its CSV form
+
     def __init__(self) -> None:
         super().__init__(source="*", read_only=True)
 

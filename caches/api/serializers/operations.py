@@ -8,14 +8,14 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from caches.api.serializers.common import LinksField, ObjectSerializer
-from controlplane.audit.models import AuditEvent, Via
+from controlplane.audit.models import Via
 from controlplane.operations.models import Operation, OperationKind, OperationState, TargetState
 
 
-class ReferenceSerializer(serializers.Serializer[Any]):
-    type = serializers.CharField()
-    id = serializers.CharField()
-    name = serializers.CharField()
+class SubjectSerializer(serializers.Serializer[Any]):
+    type = serializers.CharField(source="subject_type")
+    id = serializers.CharField(source="subject_id")
+    name = serializers.CharField(source="subject_name")
 
 
 class ProgressSerializer(serializers.Serializer[Any]):
@@ -41,7 +41,7 @@ class OperationErrorSerializer(serializers.Serializer[Any]):
 class OperationSerializer(ObjectSerializer):
     kind = serializers.ChoiceField(choices=OperationKind.choices)
     state = serializers.ChoiceField(choices=OperationState.choices)
-    subject = serializers.SerializerMethodField()
+    subject = SubjectSerializer(source="*")
     progress = ProgressSerializer(source="*")
     result = serializers.JSONField(allow_null=True)
     error = serializers.SerializerMethodField()
@@ -50,10 +50,6 @@ class OperationSerializer(ObjectSerializer):
     ended_at = serializers.DateTimeField(allow_null=True)
     retry_of = serializers.UUIDField(source="retry_of_id", allow_null=True)
     request_id = serializers.CharField()
-
-    @extend_schema_field(ReferenceSerializer)
-    def get_subject(self, operation: Operation) -> dict[str, str]:
-        return {"type": operation.subject_type, "id": operation.subject_id, "name": operation.subject_name}
 
     @extend_schema_field(OperationErrorSerializer(allow_null=True))
     def get_error(self, operation: Operation) -> dict[str, Any] | None:
@@ -75,6 +71,12 @@ class OperationDetailSerializer(OperationSerializer):
     targets = TargetSerializer(many=True, source="targets.all")
 
 
+class ObjectNameSerializer(serializers.Serializer[Any]):
+    type = serializers.CharField(source="object_type")
+    id = serializers.CharField(source="object_id")
+    name = serializers.CharField(source="object_name")
+
+
 class AuditEventSerializer(serializers.Serializer[Any]):
     """Never changes once it is written, so its three times are one."""
 
@@ -86,13 +88,9 @@ class AuditEventSerializer(serializers.Serializer[Any]):
     actor = serializers.CharField()
     via = serializers.ChoiceField(choices=Via.choices)
     action = serializers.CharField()
-    object = serializers.SerializerMethodField()
+    object = ObjectNameSerializer(source="*")
     before = serializers.JSONField(allow_null=True)
     after = serializers.JSONField(allow_null=True)
     message = serializers.CharField()
     request_id = serializers.CharField()
     operation_id = serializers.UUIDField(allow_null=True)
-
-    @extend_schema_field(ReferenceSerializer)
-    def get_object(self, event: AuditEvent) -> dict[str, str]:
-        return {"type": event.object_type, "id": event.object_id, "name": event.object_name}
