@@ -7,7 +7,7 @@ from uuid import UUID
 from celery import shared_task
 from django.utils import timezone
 
-from caches.services import housekeeping, loop, webhooks
+from caches.services import connections, housekeeping, loop, webhooks
 from controlplane.celery import publish
 
 
@@ -34,6 +34,18 @@ def webhooks_sweep() -> None:
     webhooks.drift_announce()
     for delivery_id in webhooks.webhooks_due(now=timezone.now()):
         if not publish("caches.webhook_deliver", str(delivery_id)):
+            return
+
+
+@shared_task(name="caches.connection_check")
+def connection_check(connection_id: str) -> None:
+    connections.connection_check(connection_id=UUID(connection_id))
+
+
+@shared_task(name="caches.connections_sweep")
+def connections_sweep() -> None:
+    for connection_id in connections.connections_due(now=timezone.now()):
+        if not publish("caches.connection_check", str(connection_id)):
             return
 
 

@@ -25,6 +25,7 @@ app.conf.beat_schedule = {
         "caches.webhooks_sweep": 10.0,
         "caches.lost_sweep": 30.0,
         "caches.rechecks_sweep": 60.0,
+        "caches.connections_sweep": 60.0,
         "caches.purge": 3600.0,
     }.items()
 }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import ProtectedError
+from django.db.models import ProtectedError, Q
 from django.utils import timezone
 
 from caches.models import SourceConnection
@@ -20,10 +20,12 @@ from caches.sources import open_source
 from caches.sources.base import Source
 from caches.sources.secrets import read_secret
 from controlplane.audit.services import Actor, audit_write
+from controlplane.celery import publish_on_commit
 from controlplane.clusters.documents import ConnectionSpec, Reason, SourceType
 from controlplane.clusters.models import NodePool
 from controlplane.errors import Clash, FieldError, HearthError, Invalid, Missing, Stale
 
+CHECK_EVERY = timedelta(minutes=10)
 _EDITABLE = ("endpoint", "region", "addressing", "ca_bundle", "secret_name", "allowed", "max_downloads")
 
 
@@ -71,7 +73,7 @@ def connection_create(
     secret_name: str = "",
     max_downloads: int | None = None,
 ) -> SourceConnection:
-    """A new connection. Invalid with every wrong field; Clash when the name is taken. Its store is not asked yet."""
+    """A new connection. Invalid with every wrong field; Clash when the name is taken. Its store is asked later."""
     connection = SourceConnection(
         name=name,
         type=type,
@@ -88,6 +90,7 @@ def connection_create(
         with transaction.atomic():
             connection.save(force_insert=True)
             _audit(actor, "connection.create", connection, None, _document(connection))
+            publish_on_commit("caches.connection_check", str(connection.pk))
     except IntegrityError as error:
         raise Clash(
             "connection:user:exists",
@@ -129,6 +132,7 @@ def connection_update(
         connection.state, connection.message, connection.observed_at = "Unchecked", "", None
         connection.save()
         _audit(actor, "connection.update", connection, before, _document(connection))
+        publish_on_commit("caches.connection_check", str(connection.pk))
         pools = NodePool.objects.filter(pins__version__connection=connection, pins__removed_at__isnull=True)
         pools_mark_dirty(pool_ids=pools.values_list("pk", flat=True))
     return connection
@@ -169,6 +173,12 @@ def connection_check(*, connection_id: UUID) -> SourceConnection:
     rows.update(state=state, message=message, observed_at=timezone.now())
     connection.refresh_from_db()
     return connection
+
+
+def connections_due(*, now: datetime) -> list[UUID]:
+    """Connections that were never checked, or not for CHECK_EVERY."""
+    due = Q(observed_at__isnull=True) | Q(observed_at__lte=now - CHECK_EVERY)
+    return list(SourceConnection.objects.filter(due).order_by("pk").values_list("pk", flat=True))
 
 
 def _refuse(problems: Sequence[FieldError]) -> None:
