@@ -26,7 +26,7 @@ _PATHS: Mapping[type[Row], Callable[[Any], tuple[str, str]]] = {
     Model: lambda row: (f"models/{row.name}", f"/models/{row.name}"),
     ModelVersion: lambda row: (_version(row), "/" + _version(row)),
     Pin: lambda row: (f"pins/{row.id}", f"/pins/{row.id}"),
-    CacheEntry: lambda row: (f"cache-entries/{row.id}", f"/nodes/{row.node_id}"),
+    CacheEntry: lambda row: (f"cache-entries/{row.id}", f"/entries/{row.id}"),
     Operation: lambda row: (f"operations/{row.id}", f"/operations/{row.id}"),
     AuditEvent: lambda row: (f"audit-events/{row.id}", f"/audit?id={row.id}"),
     Token: lambda row: (f"tokens/{row.id}", "/tokens"),
