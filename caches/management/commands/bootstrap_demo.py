@@ -1,0 +1,43 @@
+"""``manage.py bootstrap_demo``: what ``make run`` shows. Running it again changes nothing that is there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from caches.services.demo import DemoStore, demo_bootstrap
+from controlplane.errors import HearthError
+
+
+class Command(BaseCommand):
+    help = (
+        "Make the demo: the user admin, the local fleet, two sources, a few small models and their pins. "
+        "HEARTH_DEMO_S3_FILE names a JSON file with the address and keys of an S3 server; or HEARTH_S3_ENDPOINT "
+        "gives its address, and the secret demo-s3 its keys. Without either the models on S3 are left out."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        nodes = os.environ.get("HEARTH_DEMO_NODES", "8")
+        if not nodes.isdigit():
+            raise CommandError("HEARTH_DEMO_NODES must be a number of nodes.")
+        try:
+            demo_bootstrap(store=_store(), nodes=int(nodes), say=self.stdout.write)
+        except HearthError as error:
+            raise CommandError(f"{error.detail} {error.next_step}".strip()) from error
+
+
+def _store() -> DemoStore | None:
+    if file := os.environ.get("HEARTH_DEMO_S3_FILE"):
+        try:
+            found = json.loads(Path(file).read_text())
+            keys = {"access_key_id": found["access_key"], "secret_access_key": found["secret_key"]}
+            return DemoStore(endpoint=found["endpoint"], region=found.get("region", ""), keys=keys)
+        except (OSError, ValueError, KeyError) as error:
+            raise CommandError(f"HEARTH_DEMO_S3_FILE cannot be used ({type(error).__name__}): {file}") from error
+    if endpoint := os.environ.get("HEARTH_S3_ENDPOINT"):
+        return DemoStore(endpoint=endpoint, region="us-east-1", keys=None)
+    return None

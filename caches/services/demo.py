@@ -1,0 +1,242 @@
+"""The demo that ``make run`` shows: an administrator, the local fleet's pools, sources, models and their pins.
+
+Everything goes through the services that people use. Running it again repairs what a kill left half done, follows a
+store that moved to another port, and leaves alone what people changed or deleted since.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from caches.models import ModelVersion, Pin, SourceConnection, VersionState
+from caches.services.catalogue import version_register
+from caches.services.connections import connection_check, connection_create, connection_spec, connection_update
+from caches.services.demo_content import DEMO_MODELS, DemoModel, demo_files, shard_bytes
+from caches.services.pin_specs import PinSpec
+from caches.services.pins import pin_create
+from caches.sources.s3_upload import Uploader
+from caches.sources.secrets import read_secret, write_secret
+from controlplane.accounts.models import User
+from controlplane.audit.models import AuditEvent, Via
+from controlplane.audit.services import Actor, audit_write
+from controlplane.clusters.gateway import Kind, ObservedNode
+from controlplane.clusters.local.fleet import DEFAULT_POOLS, LocalFleet
+from controlplane.clusters.local.nodes import POOL_LABEL
+from controlplane.clusters.models import Cluster, ClusterType, NodePool
+from controlplane.clusters.registry import gateway_for
+from controlplane.clusters.services import cluster_create, nodes_relisted, pool_create
+from controlplane.errors import HearthError
+from controlplane.operations.models import FINAL_STATES, Operation
+from controlplane.operations.steps import operation_step
+
+DEMO = Actor(name="demo", via=Via.COMMAND)
+CLUSTER = "local"
+BUCKET = "hearth-demo"
+S3_NAME = "demo-s3"
+DISK_NAME = "demo-fsx"
+REGISTER_SECONDS = 60.0
+# Fit for watching: a person sees a change within two seconds and an eviction within ten.
+POOL_SETTINGS: Mapping[str, Any] = {
+    "status_interval_seconds": 2,
+    "freshness_seconds": 15,
+    "evict_grace_seconds": 10,
+    "scrub_interval_seconds": 600,
+}
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DemoStore:
+    """Address and keys of the S3 server for the demo. ``repr`` hides the keys."""
+
+    endpoint: str
+    region: str
+    keys: Mapping[str, str] | None  # None: the secret ``demo-s3`` is already there
+
+    def __repr__(self) -> str:
+        return f"DemoStore({self.endpoint!r})"
+
+
+def demo_bootstrap(*, store: DemoStore | None, nodes: int, say: Say) -> None:
+    """Make whatever of the demo is missing. HearthError when a store cannot be used."""
+    admin_create(say)
+    fleet_create(nodes)
+    connections = {"Filesystem": _disk()}
+    if store is not None:
+        connections["S3"] = _s3(store)
+    for model in DEMO_MODELS:
+        connection = connections.get(model.store)
+        if connection is None:
+            continue
+        if not _was_done("version.register", model) or _unfinished(model):
+            place = _upload(model, connection)
+            _register(model, connection, place, say)
+        if model.pools and not _was_done("pin.create", model):
+            _pin(model, say)
+    for connection in connections.values():
+        connection_check(connection_id=connection.pk)
+
+
+def admin_create(say: Say) -> None:
+    """A superuser with a generated password, kept in a file of mode 0600; nothing when there is a user already."""
+    if User.objects.filter(is_superuser=True).exists():
+        return
+    path = Path(settings.STATE_DIR) / "admin-password"
+    # The file first: a kill between the two must not leave an account that nobody can enter.
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_urlsafe(15) + "\n")
+    with transaction.atomic():
+        user = User.objects.create_superuser(username="admin", password=path.read_text().strip())
+        audit_write(
+            actor=DEMO,
+            action="user.create",
+            object_type="User",
+            object_id=str(user.pk),
+            object_name="admin",
+            after={"role": "Admin"},
+        )
+    say("Made the user admin.")
+
+
+def fleet_create(nodes: int) -> Cluster:
+    """The cluster ``local``, its pools and node rows, so that the first pins have targets before an agent runs."""
+    folder = Path(settings.STATE_DIR) / "fleet"
+    cluster = Cluster.objects.filter(name=CLUSTER).first()
+    if cluster is None:
+        cluster = cluster_create(actor=DEMO, name=CLUSTER, type=ClusterType.LOCAL, address=str(folder))
+    if cluster.address != str(folder):
+        return cluster  # a person's own cluster of this name
+    LocalFleet(folder).create(nodes=nodes)
+    for layout in DEFAULT_POOLS:
+        done = AuditEvent.objects.filter(action="pool.create", object_name=f"{CLUSTER}.{layout.name}")
+        if not done.exists() and not NodePool.objects.filter(cluster=cluster, name=layout.name).exists():
+            pool_create(
+                actor=DEMO,
+                cluster_id=cluster.pk,
+                name=layout.name,
+                selector={POOL_LABEL: layout.name},
+                settings=POOL_SETTINGS,
+            )
+    listing = gateway_for(cluster).list(Kind.NODE)
+    seen = [item for item in listing.items if isinstance(item, ObservedNode)]
+    nodes_relisted(cluster_id=cluster.pk, items=seen, at=datetime.now(UTC))
+    return cluster
+
+
+def _s3(store: DemoStore) -> SourceConnection:
+    if store.keys is not None and (not _has_secret() or dict(read_secret(S3_NAME)) != dict(store.keys)):
+        write_secret(S3_NAME, store.keys)
+    found = SourceConnection.objects.filter(name=S3_NAME).first()
+    if found is None:
+        return connection_create(
+            actor=DEMO,
+            name=S3_NAME,
+            type="S3",
+            endpoint=store.endpoint,
+            region=store.region,
+            secret_name=S3_NAME,
+            allowed=[BUCKET],
+        )
+    return connection_update(actor=DEMO, connection_id=found.pk, changes={"endpoint": store.endpoint})
+
+
+def _has_secret() -> bool:
+    try:
+        return bool(read_secret(S3_NAME))
+    except HearthError:
+        return False
+
+
+def _disk() -> SourceConnection:
+    root = Path(settings.STATE_DIR) / "sources"
+    root.mkdir(parents=True, exist_ok=True)
+    found = SourceConnection.objects.filter(name=DISK_NAME).first()
+    return found or connection_create(actor=DEMO, name=DISK_NAME, type="Filesystem", allowed=[str(root)])
+
+
+def _upload(model: DemoModel, connection: SourceConnection) -> str:
+    """Put what is missing of the model's files into its store; the URI of their folder."""
+    if connection.type == "Filesystem":
+        return _write(model, Path(connection.allowed[0]) / model.folder)
+    uploader = Uploader(connection_spec(connection), read_secret(connection.secret_name), BUCKET)
+    try:
+        uploader.make_bucket()
+        there = uploader.sizes(f"{model.folder}/")
+        for path, size, content in demo_files(model):
+            key = f"{model.folder}/{path}"
+            if there.get(key) != size:
+                uploader.put(key, shard_bytes(model, path) if content is None else content)
+    finally:
+        uploader.close()
+    return f"s3://{BUCKET}/{model.folder}"
+
+
+def _write(model: DemoModel, folder: Path) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, size, content in demo_files(model):
+        # A file that is whole is not touched: its time is part of what was registered.
+        if not (folder / path).exists() or (folder / path).stat().st_size != size:
+            # Outside the model's folder: a kill must not leave a half-written file in what is registered.
+            temporary = folder.parent / f".{model.version}-{path}"
+            temporary.write_bytes(shard_bytes(model, path) if content is None else content)
+            temporary.replace(folder / path)
+    return folder.as_uri()
+
+
+def _register(model: DemoModel, connection: SourceConnection, place: str, say: Say) -> None:
+    version, operation = version_register(
+        actor=DEMO, model=model.model, version=model.version, connection=connection, uri=place
+    )
+    # Here, not in the worker: it is not running yet, and pinning needs the result.
+    _finish(operation)
+    say(f"Registered {version.full_name}.")
+
+
+def _finish(operation: Operation) -> None:
+    until = time.monotonic() + REGISTER_SECONDS
+    while operation.state not in FINAL_STATES and time.monotonic() < until:
+        if operation_step(operation_id=operation.pk):
+            time.sleep(0.05)
+        operation.refresh_from_db()
+
+
+def _pin(model: DemoModel, say: Say) -> None:
+    version = _version(model)
+    pools = NodePool.objects.filter(cluster__name=CLUSTER, name__in=model.pools)
+    ids = tuple(pools.values_list("pk", flat=True))
+    if version is None or version.state != VersionState.AVAILABLE or not ids:
+        return
+    if not Pin.objects.filter(version=version, removed_at__isnull=True).exists():
+        pin_create(actor=DEMO, spec=PinSpec(version_id=version.pk, pool_ids=ids, priority=model.priority))
+        say(f"Pinned {version.full_name} to {', '.join(model.pools)}.")
+
+
+def _version(model: DemoModel) -> ModelVersion | None:
+    versions = ModelVersion.objects.select_related("model")
+    return versions.filter(model__name=model.model, version=model.version).first()
+
+
+def _unfinished(model: DemoModel) -> bool:
+    version = _version(model)
+    return version is not None and version.state != VersionState.AVAILABLE
+
+
+def _was_done(action: str, model: DemoModel) -> bool:
+    """The trail remembers what was made even after people have deleted it."""
+    return AuditEvent.objects.filter(
+        actor=DEMO.name, action=action, object_name=f"{model.model} {model.version}"
+    ).exists()
