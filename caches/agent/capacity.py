@@ -103,7 +103,7 @@ class Ledger:
             return CapacityStatus(capacity, used, other, reserved)
 
     def fits(self, need: int) -> bool:
-        return need <= self._free(self.status())
+        return need <= self._free(self.status(fresh=True))
 
     def _free(self, status: CapacityStatus) -> int:
         ceiling = status.capacity_bytes

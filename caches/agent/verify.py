@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import os
 import stat
@@ -14,8 +13,8 @@ from caches.agent import marker as markers
 from caches.agent import safefs
 from caches.agent.marker import MarkedFile, Marker
 from caches.agent.tuning import MIB
-from caches.sources.checksums import crc64nvme
-from controlplane.clusters.documents import Algorithm, FileRecord
+from caches.sources.checksums import crc64nvme, crc64nvme_value
+from controlplane.clusters.documents import Algorithm, FileRecord, Manifest
 
 Tick = Callable[[int], None]
 _WRITABLE = 0o222
@@ -67,10 +66,9 @@ def anchor_crc(record: FileRecord) -> str | None:
     if record.algorithm is not Algorithm.CRC64NVME:
         return None
     try:
-        raw = base64.b64decode(record.checksum, validate=True)
+        return crc_text(crc64nvme_value(record.checksum))
     except ValueError:
         return ""
-    return raw.hex() if len(raw) == 8 else ""
 
 
 def look(tree: Path, files: Iterable[MarkedFile]) -> Findings:
@@ -128,3 +126,37 @@ def read_tree(tree: Path, marker: Marker, tick: Tick, *, only: frozenset[str] | 
         finally:
             os.close(fd)
     return Findings(tuple(sorted(damaged)), cheap.strange, cheap.modes, cheap.touched)
+
+
+def recheck(tree: Path, manifest: Manifest, last: Marker | None, tick: Tick) -> tuple[MarkedFile, ...]:
+    """The files of a tree without a sound marker that are provably right: by the source's checksum, or, where the
+    source stated none, by what was marked when the tree was last whole. All others must be read again."""
+    marked = {file.path: file for file in last.files} if last else {}
+    right = []
+    for record in manifest.files:
+        known = marked.get(record.path)
+        if known is None and not record.algorithm.is_content:
+            continue
+        try:
+            fd = safefs.open_file(tree, record.path, os.O_RDONLY)
+        except OSError:
+            continue
+        try:
+            info = os.fstat(fd)
+            crc = file_crc(fd, 0, record.size_bytes, tick) if info.st_size == record.size_bytes else None
+            if crc is not None and _proven(fd, record, known, crc_text(crc), tick):
+                right.append(MarkedFile(record.path, record.size_bytes, crc_text(crc), info.st_mtime_ns))
+        except OSError:
+            continue
+        finally:
+            os.close(fd)
+    return tuple(right)
+
+
+def _proven(fd: int, record: FileRecord, known: MarkedFile | None, crc: str, tick: Tick) -> bool:
+    stated = anchor_crc(record)
+    if stated is not None:
+        return stated == crc
+    if record.algorithm is Algorithm.SHA256:
+        return file_sha256(fd, tick) == record.checksum.lower()
+    return known is not None and known.crc64nvme == crc
