@@ -39,8 +39,10 @@ def pill(state: str, words: str = "") -> SafeString:
 def link(text: str, url: str | None, css: str = "") -> SafeString:
     if not url:
         return format_html("{}", text)
-    return format_html('<a href="{}" class="{}">{}</a>', url, css, text) if css else format_html(
-        '<a href="{}">{}</a>', url, text
+    return (
+        format_html('<a href="{}" class="{}">{}</a>', url, css, text)
+        if css
+        else format_html('<a href="{}">{}</a>', url, text)
     )
 
 

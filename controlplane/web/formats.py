@@ -47,7 +47,7 @@ def duration_text(seconds: float | None) -> str:
 
 
 def age_text(at: datetime | None, now: datetime) -> str:
-    """"4 s ago" or "in 3 m 12 s"; "now" within a second."""
+    """ "4 s ago" or "in 3 m 12 s"; "now" within a second."""
     if at is None:
         return NOTHING
     gap = now - at

@@ -100,7 +100,9 @@ class Table:
             return ""
         first_down = column.numeric != (self._direction(column) != "")
         down = self._direction(column) == "ascending" if self._direction(column) else first_down
-        return self._query(**{f"{self.prefix}sort": f"-{column.name}" if down else column.name, f"{self.prefix}page": ""})
+        return self._query(
+            **{f"{self.prefix}sort": f"-{column.name}" if down else column.name, f"{self.prefix}page": ""}
+        )
 
     def _query(self, **changes: str) -> str:
         query = self.request.GET.copy()

@@ -60,7 +60,9 @@ def set_theme(request: HttpRequest) -> HttpResponse:
     theme = request.POST.get("theme", "auto")
     response = HttpResponseRedirect(_next(request))
     if theme in THEMES:
-        response.set_cookie("theme", theme, max_age=365 * 86400, samesite="Lax", httponly=True, secure=request.is_secure())
+        response.set_cookie(
+            "theme", theme, max_age=365 * 86400, samesite="Lax", httponly=True, secure=request.is_secure()
+        )
     return response
 
 
@@ -70,5 +72,3 @@ def _next(request: HttpRequest) -> str:
         wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     )
     return wanted if safe else "/"
-
-

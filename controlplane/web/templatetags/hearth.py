@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django import template
@@ -61,3 +62,31 @@ def with_query(context: dict[str, Any], **changes: object) -> str:
         else:
             query[name] = str(value)
     return f"?{query.urlencode()}"
+
+
+@register.simple_tag
+def coverage_meter(coverage: Any, failed: int) -> SafeString:
+    """Ready, arriving, failed and unknown copies of what is wanted."""
+    arriving = 0.0
+    if coverage.bytes_required:
+        arriving = coverage.required * (coverage.bytes_arrived - coverage.bytes_ready) / coverage.bytes_required
+    parts = [
+        (tones.Tone.OK, coverage.ready),
+        (tones.Tone.BUSY, arriving),
+        (tones.Tone.BAD, min(failed, coverage.required - coverage.ready)),
+        (tones.Tone.UNKNOWN, coverage.unknown),
+    ]
+    label = f"{coverage.ready} of {coverage.required} copies ready, {failed} failed, {coverage.unknown} unknown"
+    return cells.meter(parts, coverage.required, label)
+
+
+@register.filter
+def percent(fraction: float) -> str:
+    """0.85 → 85 %"""
+    return f"{100 * fraction:.0f} %"
+
+
+@register.filter
+def pretty(value: Any) -> str:
+    """A JSON value for reading."""
+    return "—" if value is None else json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)

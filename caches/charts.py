@@ -1,0 +1,196 @@
+"""Chart specs as plain dicts (tests hand them to go.Figure, which rejects any unknown property).
+
+Colours are names of CSS variables in ``meta.tokens``; static/js/charts.js turns them into the page's theme. Every
+clickable mark carries its page in ``customdata``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from caches.models import ModelVersion
+from caches.selectors.coverage import Matrix, MatrixCell
+from controlplane.clusters.models import Node
+
+Spec = dict[str, Any]
+
+# Order is the heatmap's scale; Unknown is drawn over it with a hatch.
+_SCALE = ("", "Absent", "Queued", "Downloading", "Verifying", "Ready", "Repairing", "Evicting", "Failed", "Unknown")
+_TOKENS = {
+    "": "--surface-2",
+    "Absent": "--surface-3",
+    "Queued": "--idle-solid",
+    "Downloading": "--busy-solid",
+    "Verifying": "--busy-solid",
+    "Ready": "--ok-solid",
+    "Repairing": "--warn-solid",
+    "Evicting": "--idle-solid",
+    "Failed": "--bad-solid",
+    "Unknown": "--unknown-tint",
+}
+_SIGNS = {
+    "": "",
+    "Absent": "–",  # noqa: RUF001  # a dash, not a hyphen
+    "Queued": "…",
+    "Downloading": "↓",
+    "Verifying": "≈",
+    "Ready": "✓",
+    "Repairing": "🔧︎",
+    "Evicting": "↑",
+    "Failed": "✕",
+    "Unknown": "?",
+}
+_PLAIN: Spec = {"showgrid": False, "zeroline": False, "fixedrange": True, "automargin": True}
+
+
+def coverage_heatmap(
+    matrix: Matrix, *, node_url: Callable[[Node], str], version_label: Callable[[ModelVersion], str]
+) -> Spec:
+    """Nodes down, versions across; unknown cells are hatched by a bar drawn over them."""
+    rows, columns = matrix.nodes, matrix.versions
+    cells = [[matrix.cells[node.id, version.artifact_id] for version in columns] for node in rows]  # type: ignore[index]
+    urls = [[f"{node_url(node)}?version={quote(version_label(version))}" for version in columns] for node in rows]
+    heat: Spec = {
+        "type": "heatmap",
+        "z": [[_SCALE.index(cell.state) for cell in row] for row in cells],
+        "zmin": 0,
+        "zmax": len(_SCALE),
+        "text": [[_sign(cell) for cell in row] for row in cells],
+        "texttemplate": "%{text}",
+        "hovertext": [
+            [_hover(node, version_label(version), cell) for version, cell in zip(columns, row, strict=True)]
+            for node, row in zip(rows, cells, strict=True)
+        ],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "customdata": urls,
+        "showscale": False,
+        "xgap": 3,
+        "ygap": 3,
+        "meta": {"tokens": [_TOKENS[state] for state in _SCALE]},
+    }
+    unknown = [(y, x) for y, row in enumerate(cells) for x, cell in enumerate(row) if cell.state == "Unknown"]
+    layout: Spec = {
+        "height": 76 + 30 * max(1, len(rows)),
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "barmode": "overlay",
+        "bargap": 0,
+        "showlegend": False,
+        "uirevision": "coverage",
+        "font": {"size": 13},
+        "xaxis": _PLAIN | _ticks([version_label(version) for version in columns]) | {"side": "top"},
+        "yaxis": _PLAIN | _ticks([node.name for node in rows]) | {"autorange": False, "range": [len(rows) - 0.5, -0.5]},
+    }
+    return {"data": [heat, *([_hatch(unknown, urls)] if unknown else [])], "layout": layout}
+
+
+def _ticks(labels: Sequence[str]) -> Spec:
+    return {"tickmode": "array", "tickvals": list(range(len(labels))), "ticktext": list(labels)}
+
+
+def _hatch(cells: Sequence[tuple[int, int]], urls: Sequence[Sequence[str]]) -> Spec:
+    return {
+        "type": "bar",
+        "x": [x for _, x in cells],
+        "base": [y - 0.45 for y, _ in cells],
+        "y": [0.9 for _ in cells],
+        "width": 0.97,
+        "customdata": [urls[y][x] for y, x in cells],
+        "hoverinfo": "skip",
+        "marker": {"color": "rgba(0,0,0,0)", "pattern": {"shape": "/", "size": 6, "solidity": 0.25}},
+    }
+
+
+def _sign(cell: MatrixCell) -> str:
+    if cell.state == "Downloading" and cell.bytes_total:
+        return f"↓ {100 * cell.bytes_done // cell.bytes_total} %"
+    return _SIGNS[cell.state]
+
+
+def _hover(node: Node, version: str, cell: MatrixCell) -> str:
+    state = cell.state or "Not wanted here"
+    share = f"<br>{cell.bytes_done:,} of {cell.bytes_total:,} bytes" if cell.bytes_total and cell.state else ""
+    return f"<b>{_safe(version)}</b> on {_safe(node.name)}<br>{state}{share}"
+
+
+def _safe(text: str) -> str:
+    """plotly reads a subset of HTML in texts."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+_CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")  # Okabe and Ito
+
+
+def disk_bar(
+    parts: Sequence[tuple[str, int, str]],
+    *,
+    other_bytes: int,
+    reserved_bytes: int,
+    capacity_bytes: int,
+    watermark: float,
+) -> Spec:
+    """One stacked bar of a node's disk: artifacts by size, other files, reserved bytes and what is free.
+
+    ``parts`` are (name, bytes, page). The line marks the pool's high watermark.
+    """
+    known = sum(size for _, size, _ in parts) + other_bytes + reserved_bytes
+    traces = [
+        _segment(name, size, colour=_CATEGORIES[n % len(_CATEGORIES)], url=url)
+        for n, (name, size, url) in enumerate(parts)
+    ]
+    traces.append(_segment("Other files", other_bytes, token="--idle-solid"))
+    traces.append(_segment("Reserved by downloads", reserved_bytes, token="--busy-tint", pattern="."))
+    traces.append(_segment("Free", max(0, capacity_bytes - known), token="--surface-3"))
+    line = {
+        "type": "line",
+        "x0": capacity_bytes * watermark,
+        "x1": capacity_bytes * watermark,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "line": {"color": "#c9362f", "width": 2, "dash": "dot"},
+    }
+    layout: Spec = {
+        "height": 120,
+        "barmode": "stack",
+        "margin": {"l": 8, "r": 8, "t": 6, "b": 8},
+        "uirevision": "disk",
+        "showlegend": True,
+        "legend": {"orientation": "h", "y": -0.35, "traceorder": "normal"},
+        "font": {"size": 12},
+        "shapes": [line],
+        "xaxis": _PLAIN | _size_ticks(capacity_bytes) | {"range": [0, max(1, capacity_bytes)]},
+        "yaxis": _PLAIN | {"showticklabels": False},
+    }
+    return {"data": [trace for trace in traces if trace["x"][0] > 0], "layout": layout}
+
+
+def _segment(name: str, size: int, *, colour: str = "", token: str = "", url: str = "", pattern: str = "") -> Spec:
+    marker: Spec = {"color": colour or "rgba(0,0,0,0)", "line": {"width": 1, "color": "rgba(128,128,128,0.35)"}}
+    if pattern:
+        marker["pattern"] = {"shape": pattern, "size": 6, "solidity": 0.3}
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": _safe(name),
+        "x": [size],
+        "y": [0],
+        "customdata": [url],
+        "hovertemplate": f"<b>{_safe(name)}</b><br>{size / 1024**3:,.2f} GiB ({size:,} bytes)<extra></extra>",
+        "marker": marker,
+        "meta": {"tokens": [token] if token else []},
+    }
+
+
+def _size_ticks(capacity_bytes: int) -> Spec:
+    steps = 4
+    values = [capacity_bytes * n // steps for n in range(steps + 1)]
+    unit, size = next(
+        ((u, s) for u, s in (("TiB", 1024**4), ("GiB", 1024**3)) if capacity_bytes >= s), ("MiB", 1024**2)
+    )
+    return {
+        "tickmode": "array",
+        "tickvals": values,
+        "ticktext": [f"{value / size:.4g} {unit}" for value in values],
+    }

@@ -1,0 +1,188 @@
+"""The Overview: what is degraded, what is on its way, which disks fill up, and what people changed last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from django.db.models import Count, Q
+
+from caches.models import CacheEntry, DriftState, ModelVersion, Pin, PoolLoop
+from caches.selectors.audit import audit_list
+from caches.selectors.entries import UNKNOWN, entries_list
+from caches.selectors.nodes import Targets, clusters_list, nodes_list
+from controlplane.accounts.access import targets_filter
+from controlplane.audit.models import AuditEvent
+from controlplane.clusters.documents import Action, EntryState, NodeState
+from controlplane.clusters.models import Node
+from controlplane.operations.models import ACTIVE_STATES, Operation
+
+CLUSTER_SILENT = timedelta(seconds=60)
+LOOP_LATE = timedelta(seconds=120)
+NEARLY_FULL = 0.05  # this close below the pool's high watermark
+
+
+class Severity(StrEnum):
+    BAD = "bad"
+    WARN = "warn"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing a person should know about. ``page`` and ``query`` say where to look (a page's name and parameters)."""
+
+    severity: Severity
+    sentence: str
+    count: int
+    page: str
+    query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FullDisk:
+    """A node whose disk is near its pool's high watermark; ``fraction`` counts what running downloads will write."""
+
+    node: Node
+    fraction: float
+    watermark: float
+    committed_bytes: int
+
+
+def troubles(*, now: datetime, targets: Targets = None) -> tuple[Trouble, ...]:
+    """Everything that is degraded, worst first, in five queries."""
+    found = [
+        *_entry_troubles(now, targets),
+        *_node_troubles(now, targets),
+        *_loop_troubles(now, targets),
+        *_drift_troubles(),
+    ]
+    order = list(Severity)
+    return tuple(sorted(found, key=lambda trouble: order.index(trouble.severity)))
+
+
+def stale_reason(*, now: datetime, targets: Targets = None) -> str:
+    """Why what pages show is old, or "" while every cluster is being watched."""
+    for cluster in clusters_list(targets=targets):
+        if cluster.error:
+            return f"{cluster.name} cannot be watched: {cluster.error}"
+        if cluster.observed_at is None:
+            return f"{cluster.name} was never reached"
+        if now - cluster.observed_at > CLUSTER_SILENT:
+            return f"the watcher last heard from {cluster.name} at {cluster.observed_at:%H:%M:%S} UTC"
+    return ""
+
+
+def _entry_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
+    wanted = entries_list(targets=targets, now=now).filter(node__lost_at__isnull=True, desired=Action.ENSURE)
+    states = dict(
+        wanted.order_by().values("shown_state").annotate(total=Count("id")).values_list("shown_state", "total")
+    )
+    if failed := states.get(EntryState.FAILED):
+        yield Trouble(Severity.BAD, f"{_many(failed, 'copy', 'copies')} failed", failed, "entries", "state=Failed")
+    if repairing := states.get(EntryState.REPAIRING):
+        sentence = f"{_many(repairing, 'copy', 'copies')} damaged and being repaired"
+        yield Trouble(Severity.WARN, sentence, repairing, "entries", "state=Repairing")
+    if unknown := states.get(UNKNOWN):
+        sentence = f"{_many(unknown, 'copy', 'copies')} on nodes that stopped reporting"
+        yield Trouble(Severity.UNKNOWN, sentence, unknown, "entries", "state=Unknown")
+
+
+def _node_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
+    live = nodes_list(targets=targets, now=now).filter(lost_at__isnull=True)
+    states = dict(live.order_by().values("shown_state").annotate(n=Count("id")).values_list("shown_state", "n"))
+    if broken := states.get(NodeState.NOT_READY):
+        yield Trouble(Severity.BAD, f"{_many(broken, 'node')} not ready", broken, "fleet")
+    if silent := states.get(NodeState.UNKNOWN):
+        yield Trouble(Severity.UNKNOWN, f"{_many(silent, 'node')} stopped reporting", silent, "fleet")
+
+
+def _loop_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
+    visible = targets_filter(targets, cluster="pool__cluster__name", pool="pool__name")
+    for loop in PoolLoop.objects.filter(visible).select_related("pool__cluster"):
+        name = loop.pool.full_name
+        pins = {str(refusal.get("artifact", "")) for refusal in (loop.plan or {}).get("refusals", [])}
+        if pins:
+            sentence = f"No room in {name} for {', '.join(sorted(pins))}"
+            yield Trouble(Severity.BAD, sentence, len(pins), "pool", name)
+        if loop.error:
+            yield Trouble(Severity.BAD, f"Planning {name} fails: {loop.error}", 1, "pool", name)
+        elif _is_late(loop, now):
+            yield Trouble(Severity.UNKNOWN, f"{name} was not planned since it changed", 1, "pool", name)
+
+
+def _is_late(loop: PoolLoop, now: datetime) -> bool:
+    waiting = loop.wanted_round > loop.done_round and loop.wanted_at is not None
+    return waiting and now - loop.wanted_at > LOOP_LATE  # type: ignore[operator]  # checked above
+
+
+def _drift_troubles() -> Iterator[Trouble]:
+    pinned = Pin.objects.filter(removed_at__isnull=True).values("version")
+    rows = ModelVersion.objects.filter(pk__in=pinned, drift=DriftState.DRIFTED).select_related("model")
+    for version in rows:
+        sentence = f"{version.full_name} changed at its source"
+        yield Trouble(Severity.WARN, sentence, 1, "version", f"{version.model.name}/{version.version}")
+
+
+def operations_in_flight(*, limit: int = 8) -> Sequence[Operation]:
+    """Operations that have not ended, newest first."""
+    return list(Operation.objects.filter(state__in=ACTIVE_STATES)[:limit])
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What the agents measure right now."""
+
+    transfers: int
+    queued: int
+    bytes_per_second: float
+    bytes_left: int
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """From the rate of all together; None when nothing is measured."""
+        return self.bytes_left / self.bytes_per_second if self.bytes_per_second else None
+
+
+def flow(*, now: datetime, targets: Targets = None) -> Flow:
+    """Running and queued transfers of nodes that report, with their measured rate."""
+    running = (EntryState.DOWNLOADING, EntryState.VERIFYING, EntryState.REPAIRING, EntryState.QUEUED)
+    rows = entries_list(targets=targets, now=now).filter(shown_state__in=running, node__lost_at__isnull=True)
+    values = rows.order_by().values_list("state", "bytes_done", "bytes_total", "rate_bytes_per_second")
+    found: list[tuple[Any, ...]] = list(values)
+    queued = sum(state == EntryState.QUEUED for state, *_ in found)
+    return Flow(
+        transfers=len(found) - queued,
+        queued=queued,
+        bytes_per_second=sum(rate or 0.0 for *_, rate in found),
+        bytes_left=sum(max(0, total - done) for _, done, total, _ in found),
+    )
+
+
+def disks_filling(*, now: datetime, targets: Targets = None, limit: int = 8) -> tuple[FullDisk, ...]:
+    """Live nodes at or near their pool's high watermark, fullest first."""
+    rows = nodes_list(targets=targets, now=now).filter(lost_at__isnull=True, capacity_bytes__gt=0, pool__isnull=False)
+    found = []
+    for node in rows:
+        committed = node.used_bytes + node.other_bytes + node.reserved_bytes
+        fraction = committed / (node.capacity_bytes or 1)
+        if fraction >= node.pool.high_watermark - NEARLY_FULL:  # type: ignore[union-attr]  # filtered
+            found.append(FullDisk(node, fraction, node.pool.high_watermark, committed))  # type: ignore[union-attr]
+    return tuple(sorted(found, key=lambda disk: -disk.fraction)[:limit])
+
+
+def last_changes(*, limit: int = 10) -> Sequence[AuditEvent]:
+    """What was changed last and by whom; people signing in changes nothing."""
+    return list(audit_list().exclude(Q(object_type="SignIn"))[:limit])
+
+
+def has_anything() -> bool:
+    """False on a control plane that has neither versions nor entries: pages then say how to begin."""
+    return ModelVersion.objects.exists() or CacheEntry.objects.exists()
+
+
+def _many(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -1,0 +1,102 @@
+"""Plans as people read them: for each node, whether a version fits, what must go first, or why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from caches.domain.plans import Eviction, Move, Plan, Refusal, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFit:
+    """One node of a preview. ``verdict``: Kept, Fits, Evicts, Waits or CannotFit; ``bytes`` still to be moved."""
+
+    pool: str
+    node: str
+    node_uid: str
+    verdict: str
+    bytes: int = 0
+    seconds: float | None = None
+    evictions: tuple[Eviction, ...] = ()
+    refusal: Refusal | None = None
+    wait: Wait | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a pin would do over all its pools. ``seconds`` None: nothing measured yet, or nothing to move."""
+
+    nodes: tuple[NodeFit, ...]
+    bytes: int
+    seconds: float | None
+    basis: int  # measured transfers behind the estimate
+    notes: tuple[str, ...]
+
+    @property
+    def evictions(self) -> tuple[Eviction, ...]:
+        return tuple(eviction for node in self.nodes for eviction in node.evictions)
+
+    @property
+    def refused(self) -> int:
+        return sum(node.verdict == "CannotFit" for node in self.nodes)
+
+    def counted(self, verdict: str) -> int:
+        return sum(node.verdict == verdict for node in self.nodes)
+
+
+def pin_fits(plans: Sequence[Plan], digest: str) -> Preview:
+    """The lines of the plans that concern one artifact, node by node."""
+    nodes: list[NodeFit] = []
+    for plan in plans:
+        nodes += _pool_fits(plan, digest)
+    moving = [node.seconds for node in nodes if node.bytes and node.verdict in ("Fits", "Evicts", "Waits")]
+    known = [seconds for seconds in moving if seconds is not None]
+    estimates = [plan.estimated_seconds for plan in plans if plan.estimated_seconds is not None]
+    return Preview(
+        nodes=tuple(sorted(nodes, key=lambda node: (node.pool, node.node))),
+        bytes=sum(node.bytes for node in nodes if node.verdict != "CannotFit"),
+        seconds=max(estimates or known, default=None) if moving else None,
+        basis=max((plan.estimate_basis for plan in plans), default=0),
+        notes=tuple(note for plan in plans for note in plan.notes),
+    )
+
+
+def _pool_fits(plan: Plan, digest: str) -> Iterable[NodeFit]:
+    moves = {move.node_uid: move for move in plan.moves if move.digest == digest}
+    waits = {wait.node_uid: wait for wait in plan.waits if wait.digest == digest}
+    refusals = {refusal.node_uid: refusal for refusal in plan.refusals if refusal.digest == digest}
+    names = {line.node_uid: line.node for line in (*plan.moves, *plan.waits, *plan.refusals, *plan.evictions)}
+    kept = {
+        uid
+        for uid, items in plan.desired.items()
+        if any(item.digest == digest and item.pin_id for item in items) and not {uid} & {*moves, *waits, *refusals}
+    }
+    for uid in {*moves, *waits, *refusals, *kept}:
+        evictions = tuple(one for one in plan.evictions if one.node_uid == uid and one.room_for == digest)
+        yield _fit(plan.pool, names.get(uid, uid), uid, moves.get(uid), waits.get(uid), refusals.get(uid), evictions)
+
+
+def _fit(
+    pool: str,
+    node: str,
+    uid: str,
+    move: Move | None,
+    wait: Wait | None,
+    refusal: Refusal | None,
+    evictions: tuple[Eviction, ...],
+) -> NodeFit:
+    if refusal is not None:
+        return NodeFit(pool, node, uid, "CannotFit", bytes=refusal.need_bytes, refusal=refusal)
+    if move is not None:
+        verdict = "Evicts" if evictions or move.after_evictions else "Fits"
+        return NodeFit(pool, node, uid, verdict, move.bytes, move.estimated_seconds, evictions)
+    if wait is not None:
+        return NodeFit(pool, node, uid, "Evicts" if evictions else "Waits", wait.bytes, None, evictions, wait=wait)
+    return NodeFit(pool, node, uid, "Kept")
+
+
+def named(preview: Preview, names: dict[str, str]) -> Preview:
+    """The preview with node names where a plan only knew the uid (nodes on which nothing has to happen)."""
+    nodes = tuple(replace(node, node=names.get(node.node_uid, node.node)) for node in preview.nodes)
+    return replace(preview, nodes=tuple(sorted(nodes, key=lambda node: (node.pool, node.node))))

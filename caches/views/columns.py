@@ -1,0 +1,222 @@
+"""Columns that several tables share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from caches.models import CacheEntry
+from caches.selectors.entries import artifact_name
+from caches.views.base import node_url, pool_of, version_url
+from controlplane.audit.models import AuditEvent
+from controlplane.clusters.documents import EntryState
+from controlplane.operations.models import Operation
+from controlplane.web import cells
+from controlplane.web.formats import duration_text, rate_text
+from controlplane.web.tables import Column
+from controlplane.web.tones import Tone, look_of
+
+_MOVING = frozenset({EntryState.DOWNLOADING, EntryState.VERIFYING, EntryState.REPAIRING})
+
+
+def entry_state(entry: CacheEntry) -> SafeString:
+    """Icon, word, colour; then the reason, since when and when it is tried again."""
+    shown: str = entry.shown_state  # type: ignore[attr-defined]  # annotated by entries_list
+    known = f"Last known: {entry.state}." if shown != entry.state else ""
+    why = f"{entry.reason}: {entry.message}" if entry.reason and entry.message else entry.reason or entry.message
+    retry = cells.when(entry.retry_at) if entry.retry_at and shown == EntryState.FAILED else ""
+    attempts = f"Attempt {entry.attempts}." if entry.attempts > 1 else ""
+    again = format_html('<span class="reason">Tried again {}. {}</span>', retry, attempts) if retry else ""
+    return format_html("{}{}{}", cells.pill(shown), cells.reason(known, why), again)
+
+
+def entry_progress(entry: CacheEntry) -> SafeString:
+    """Bytes, measured rate and time left while it moves; the size otherwise."""
+    shown: str = entry.shown_state  # type: ignore[attr-defined]
+    if shown not in _MOVING and not (shown == EntryState.FAILED and entry.bytes_done):
+        return cells.size(entry.bytes_total or entry.artifact.size_bytes)
+    total = entry.bytes_total or entry.artifact.size_bytes
+    meter = cells.progress(entry.bytes_done, total, look_of(shown).tone)
+    if entry.rate_bytes_per_second is None:
+        return meter
+    left = f", {duration_text(entry.eta_seconds)} left" if entry.eta_seconds is not None else ""
+    return format_html(
+        '{}<small class="muted nowrap">{}{}</small>', meter, rate_text(entry.rate_bytes_per_second), left
+    )
+
+
+def entry_version(entry: CacheEntry) -> SafeString:
+    version = next(iter(entry.artifact.versions.all()), None)
+    if version is None:
+        return cells.digest(entry.artifact.digest)
+    return cells.link(version.full_name, version_url(version))
+
+
+def entry_columns(*, node: bool = True, version: bool = True) -> list[Column]:
+    """The entries table; pages of one node or one version leave out what they are about."""
+    columns = []
+    if version:
+        columns.append(Column("artifact", "Model version", artifact_name, entry_version, "", heading=True))
+    if node:
+        columns += [
+            Column(
+                "node",
+                "Node",
+                lambda e: e.node.name,
+                lambda e: cells.link(e.node.name, node_url(e.node)),
+                "node__name",
+                heading=not version,
+            ),
+            Column("pool", "Pool", lambda e: pool_of(e.node), _pool_link, "node__pool__name"),
+        ]
+    return [
+        *columns,
+        Column("state", "State", lambda e: e.shown_state, entry_state, "shown_state"),
+        Column("bytes_done", "Progress", lambda e: e.bytes_done, entry_progress, "bytes_done", numeric=False),
+        Column("since", "Since", lambda e: e.state_since, lambda e: cells.when(e.state_since), "state_since"),
+        Column("verified_at", "Verified", lambda e: e.verified_at, lambda e: cells.when(e.verified_at), "verified_at"),
+        Column(
+            "last_used_at", "Last used", lambda e: e.last_used_at, lambda e: cells.when(e.last_used_at), "last_used_at"
+        ),
+    ]
+
+
+def entry_export_columns() -> list[Column]:
+    """What exports add to what pages show."""
+    return [
+        Column("digest", "Digest", lambda e: e.artifact.digest, lambda e: cells.digest(e.artifact.digest)),
+        Column("reason", "Reason", lambda e: e.reason),
+    ]
+
+
+def _pool_link(entry: CacheEntry) -> SafeString:
+    pool = entry.node.pool
+    return cells.link(pool.full_name, reverse("pool", args=[pool.full_name])) if pool else cells.NOTHING
+
+
+def operation_progress(operation: Operation) -> SafeString:
+    tone = look_of(operation.state).tone
+    if operation.bytes_total:
+        done = operation.bytes_total if operation.state == "Succeeded" else operation.bytes_done
+        return cells.progress(done, operation.bytes_total, tone if tone is not Tone.IDLE else Tone.BUSY)
+    return format_html('<span class="muted">{}</span>', operation.message or "—")
+
+
+_KINDS = {
+    "ModelRegister": "Register",
+    "ModelRecheck": "Recheck",
+    "PinWarm": "Warm",
+    "PinRemove": "Unpin",
+    "EntryEvict": "Evict",
+    "EntryScrub": "Verify",
+}
+
+
+def operation_title(operation: Operation) -> str:
+    """ "Warm llama v3": what is done, to what."""
+    return f"{_KINDS.get(operation.kind, operation.kind)} {operation.subject_name}"
+
+
+def operation_url(operation: Operation) -> str:
+    return reverse("operation", args=[operation.id])
+
+
+def operation_columns() -> list[Column]:
+    return [
+        Column(
+            "operation",
+            "Operation",
+            operation_title,
+            lambda o: cells.link(operation_title(o), operation_url(o)),
+            "subject_name",
+            heading=True,
+        ),
+        Column("kind", "Kind", lambda o: o.kind, None, "kind"),
+        Column("state", "State", lambda o: o.state, lambda o: cells.pill(o.state), "state"),
+        Column("bytes_done", "Progress", lambda o: o.bytes_done, operation_progress, "bytes_done"),
+        Column(
+            "eta_seconds",
+            "Time left",
+            lambda o: o.eta_seconds,
+            lambda o: cells.duration(o.eta_seconds),
+            "eta_seconds",
+            numeric=True,
+        ),
+        Column("started_by", "By", lambda o: o.started_by, None, "started_by"),
+        Column("created_at", "Started", lambda o: o.created_at, lambda o: cells.when(o.created_at), "created_at"),
+        Column("ended_at", "Ended", lambda o: o.ended_at, lambda o: cells.when(o.ended_at), "ended_at"),
+    ]
+
+
+def object_url(event: AuditEvent) -> str:
+    """The page of what an audit event is about; "" when it has none (any more)."""
+    kind, key = event.object_type.lower(), event.object_id
+    try:
+        match kind:
+            case "pin":
+                return reverse("pin", args=[key])
+            case "entry" | "cacheentry":
+                return reverse("entry", args=[key])
+            case "node":
+                return reverse("node", args=[key])
+            case "version" | "modelversion" | "model_version":
+                model, _, version = event.object_name.partition(" ")
+                return reverse("version", args=[model, version])
+            case "pool" | "nodepool" | "node_pool":
+                return reverse("pool", args=[event.object_name])
+            case "connection" | "sourceconnection" | "source_connection":
+                return reverse("connection", args=[event.object_name])
+            case "operation":
+                return reverse("operation", args=[key])
+            case "token":
+                return reverse("tokens")
+    except Exception:  # a name that is no address: the event is shown without a link
+        return ""
+    return ""
+
+
+def audit_what(event: AuditEvent) -> SafeString:
+    changed = ", ".join(changes(event)[:4])
+    return format_html("{}{}", cells.link(event.object_name, object_url(event)), cells.reason(changed, event.message))
+
+
+def changes(event: AuditEvent) -> list[str]:
+    """ "priority 500 → 800" for each field that differs."""
+    before, after = event.before or {}, event.after or {}
+    if event.before is None or event.after is None:
+        return []
+    return [
+        f"{name} {_short(before.get(name))} → {_short(after.get(name))}"
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _short(value: Any) -> str:
+    return "—" if value in (None, "") else str(value)[:60]
+
+
+def audit_columns() -> list[Column]:
+    return [
+        Column("at", "When", lambda a: a.at, lambda a: cells.when(a.at), "at"),
+        Column("actor", "Who", lambda a: a.actor, None, "actor"),
+        Column("action", "Did", lambda a: a.action, lambda a: format_html("<code>{}</code>", a.action), "action"),
+        Column("object_name", "To what", lambda a: a.object_name, audit_what, "object_name", heading=True),
+        Column("via", "Via", lambda a: a.via, None, "via"),
+    ]
+
+
+def audit_export_columns() -> list[Column]:
+    return [
+        Column("id", "Id", lambda a: a.id),
+        Column("object_type", "Type", lambda a: a.object_type),
+        Column("object_id", "Object", lambda a: a.object_id),
+        Column("before", "Before", lambda a: a.before),
+        Column("after", "After", lambda a: a.after),
+        Column("message", "Message", lambda a: a.message),
+        Column("request_id", "Request", lambda a: a.request_id),
+        Column("operation_id", "Operation", lambda a: a.operation_id),
+    ]

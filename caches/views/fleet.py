@@ -1,0 +1,193 @@
+"""Fleet → pool → node."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from csp.constants import SELF, UNSAFE_INLINE
+from csp.decorators import csp_update
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+
+from caches import charts
+from caches.filters import NodeFilter
+from caches.selectors.coverage import pool_matrix, pools_coverage
+from caches.selectors.entries import artifact_name, entries_list
+from caches.selectors.nodes import last_known, node_coverage, nodes_list, pools_list
+from caches.selectors.previews import node_forecast
+from caches.views.base import curl, node_url, readable, show, version_label, version_url
+from caches.views.columns import entry_columns, entry_export_columns
+from caches.views.entries import entry_actions
+from caches.views.fleet_columns import forecast_columns, node_columns, pool_columns
+from controlplane.clusters.documents import NodeState
+from controlplane.clusters.models import Cluster, Node, NodePool
+from controlplane.errors import Missing
+from controlplane.web.formats import bytes_text, percent_text
+from controlplane.web.tables import Table, wanted_format
+
+# plotly.js writes style attributes; scripts stay strict.
+with_charts = csp_update({"style-src": [SELF, UNSAFE_INLINE]})
+
+
+def fleet(request: HttpRequest, suffix: str = "") -> HttpResponse:
+    """Clusters and pools with their coverage; nodes that no pool selects are shown, too."""
+    now, targets = timezone.now(), readable(request)
+    pools = Table(
+        request,
+        pools_coverage(now=now, targets=targets),
+        pool_columns(),
+        name="pools",
+        caption="Node pools",
+        key=lambda row: str(row.pool.id),
+        url=lambda row: reverse("pool", args=[row.pool.full_name]),
+    )
+    loose = nodes_list(targets=targets, now=now).filter(pool__isnull=True, lost_at__isnull=True)
+    nodes = Table(request, loose, node_columns({}), name="loose", caption="Nodes outside every pool", prefix="l")
+    return show(
+        request,
+        "pages/fleet.html",
+        {"clusters": Cluster.objects.order_by("name"), "has_loose": loose.exists()},
+        title="Fleet",
+        section="fleet",
+        tables=(pools, nodes),
+        suffix=suffix,
+    )
+
+
+@with_charts
+def pool(request: HttpRequest, name: str, suffix: str = "") -> HttpResponse:
+    """One pool: coverage by version, the heatmap of nodes and versions, its nodes and its rules."""
+    now, targets = timezone.now(), readable(request)
+    found = _pool(name, targets)
+    [covered] = pools_coverage(now=now, pool=found)
+    rows = NodeFilter(request.GET, queryset=nodes_list(targets=targets, now=now).filter(pool=found)).qs
+    coverage = node_coverage(list(rows))
+    nodes = Table(
+        request,
+        rows,
+        node_columns(coverage),
+        name="nodes",
+        caption=f"Nodes of {name}",
+        url=node_url,
+        default_sort="name",
+    )
+    matrix = pool_matrix(found, now=now)
+    return show(
+        request,
+        "pages/pool.html",
+        {
+            "pool": found,
+            "covered": covered,
+            "matrix": matrix,
+            "matrix_rows": [
+                (node, [matrix.cells[node.id, version.artifact_id] for version in matrix.versions])  # type: ignore[index]
+                for node in matrix.nodes
+            ],
+            "heatmap": charts.coverage_heatmap(matrix, node_url=node_url, version_label=version_label),
+            "loop": getattr(found, "loop", None),
+            "states": [state.value for state in NodeState],
+            "curl": curl(request, f"node-pools/{found.full_name}"),
+        },
+        title=name,
+        section="fleet",
+        crumbs=[("Fleet", reverse("fleet"))],
+        tables=(nodes,),
+        suffix=suffix,
+    )
+
+
+@with_charts
+def node(request: HttpRequest, node_id: UUID, suffix: str = "") -> HttpResponse:
+    """One machine incarnation: what it holds, its disk, and what would go next."""
+    found = nodes_list(targets=readable(request)).filter(pk=node_id).first()
+    if found is None:
+        raise Missing("node:user:not-found", "There is no such node.", next_step="Find it from its pool's page.")
+    entries = entries_list(targets=readable(request)).filter(node=found)
+    columns = entry_columns(node=False)
+    if wanted_format(request, suffix):
+        columns += entry_export_columns()
+    table = Table(
+        request,
+        entries,
+        columns,
+        name="entries",
+        caption=f"What {found.name} holds",
+        url=lambda row: reverse("entry", args=[row.id]),
+        actions=lambda row: entry_actions(request, row),
+        default_sort="state",
+    )
+    forecast = Table(
+        request,
+        node_forecast(found),
+        forecast_columns(),
+        name="forecast",
+        caption="Next to be evicted",
+        key=lambda row: row.digest[-12:],
+        prefix="f",
+    )
+    pool_row = found.pool
+    return show(
+        request,
+        "pages/node.html",
+        {
+            "node": found,
+            "state": found.shown_state,  # type: ignore[attr-defined]  # annotated by nodes_list
+            "last_known": last_known(found),
+            "coverage": node_coverage([found])[found.id],
+            "disk": _disk(found, list(entries)),
+            "incarnations": nodes_list(targets=readable(request))
+            .filter(cluster=found.cluster, name=found.name)
+            .exclude(pk=found.pk),
+            "selected_version": request.GET.get("version", ""),
+            "curl": curl(request, f"nodes/{found.id}"),
+        },
+        title=found.name,
+        section="fleet",
+        crumbs=[
+            ("Fleet", reverse("fleet")),
+            *([(pool_row.full_name, reverse("pool", args=[pool_row.full_name]))] if pool_row else []),
+        ],
+        tables=(table, forecast),
+        suffix=suffix,
+    )
+
+
+def _pool(name: str, targets: frozenset[str] | None) -> NodePool:
+    cluster, _, pool_name = name.partition(".")
+    rows = pools_list(targets=targets).select_related("loop")
+    found = rows.filter(Q(cluster__name=cluster, name=pool_name)).first()
+    if found is None:
+        raise Missing(
+            "pool:user:not-found", f"There is no node pool {name}.", next_step="Choose one on the Fleet page."
+        )
+    return found
+
+
+def _disk(found: Node, entries: list[object]) -> dict[str, object] | None:
+    if found.capacity_bytes is None:
+        return None
+    parts = []
+    for entry in sorted(entries, key=lambda row: -row.bytes_done):  # type: ignore[attr-defined]
+        version = next(iter(entry.artifact.versions.all()), None)  # type: ignore[attr-defined]
+        if entry.bytes_done:  # type: ignore[attr-defined]
+            url = version_url(version) if version else ""
+            parts.append((artifact_name(entry), entry.bytes_done, url))  # type: ignore[arg-type, attr-defined]
+    orphans = sum(int(orphan["bytes"]) for orphan in found.orphans)
+    if orphans:
+        parts.append(("Orphaned trees", orphans, ""))
+    spec = charts.disk_bar(
+        parts,
+        other_bytes=found.other_bytes,
+        reserved_bytes=found.reserved_bytes,
+        capacity_bytes=found.capacity_bytes,
+        watermark=found.pool.high_watermark if found.pool else 1.0,
+    )
+    used = found.used_bytes + found.other_bytes
+    summary = (
+        f"{bytes_text(used)} of {bytes_text(found.capacity_bytes)} are used "
+        f"({percent_text(used, found.capacity_bytes)}), "
+        f"{bytes_text(found.reserved_bytes)} more are reserved by running downloads."
+    )
+    return {"spec": spec, "parts": parts, "summary": summary}

@@ -1,0 +1,180 @@
+"""Operations: what is being done, how far it is, and stopping it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_POST
+
+from caches.filters import OperationFilter
+from caches.selectors.operations import operation_get, operation_pools, operations_list
+from caches.views.base import curl, show, user_of
+from caches.views.columns import audit_columns, operation_columns, operation_title
+from controlplane.accounts import access
+from controlplane.accounts.actors import actor_of
+from controlplane.accounts.models import Role
+from controlplane.audit.models import AuditEvent
+from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind, OperationState
+from controlplane.operations.services import operation_cancel, operation_retry
+from controlplane.web import cells
+from controlplane.web.form_keys import fresh_key, once
+from controlplane.web.tables import Column, Table
+
+_CANCELABLE = frozenset({OperationState.PENDING, OperationState.RUNNING})
+_RETRYABLE = frozenset({OperationState.FAILED, OperationState.CANCELED})
+
+
+def operations(request: HttpRequest, suffix: str = "") -> HttpResponse:
+    """Newest first; filtered by kind, state and person."""
+    filtered = OperationFilter(request.GET, queryset=operations_list())
+    table = Table(
+        request,
+        filtered.qs,
+        operation_columns(),
+        name="operations",
+        caption="Operations",
+        url=lambda row: reverse("operation", args=[row.id]),
+        default_sort="-created_at",
+    )
+    context = {"kinds": OperationKind.values, "states": OperationState.values}
+    return show(
+        request,
+        "pages/operations.html",
+        context,
+        title="Operations",
+        section="operations",
+        tables=(table,),
+        suffix=suffix,
+    )
+
+
+def operation(request: HttpRequest, operation_id: UUID, suffix: str = "") -> HttpResponse:
+    """One operation with its targets and what the audit says of it."""
+    found = operation_get(operation_id=operation_id)
+    targets = Table(
+        request,
+        found.targets.all(),
+        [
+            Column("name", "Target", lambda t: t.name, _target_link, "name", heading=True),
+            Column(
+                "state",
+                "State",
+                lambda t: t.state,
+                lambda t: cells.format_html("{}{}", cells.pill(t.state), cells.reason(t.detail)),
+                "state",
+            ),
+            Column(
+                "bytes_done",
+                "Progress",
+                lambda t: t.bytes_done,
+                lambda t: cells.progress(t.bytes_done, t.bytes_total),
+                "bytes_done",
+            ),
+            Column(
+                "bytes_total",
+                "Size",
+                lambda t: t.bytes_total,
+                lambda t: cells.size(t.bytes_total or None),
+                "bytes_total",
+                numeric=True,
+            ),
+        ],
+        name="targets",
+        caption="Targets",
+        default_sort="name",
+    )
+    events = Table(
+        request,
+        AuditEvent.objects.filter(operation_id=found.id),
+        audit_columns(),
+        name="events",
+        caption="What happened",
+        prefix="e",
+    )
+    allowed = _may_steer(request, found)
+    return show(
+        request,
+        "pages/operation.html",
+        {
+            "operation": found,
+            "subject_url": _subject_url(found),
+            "states": _counts(found),
+            "active": found.state in ACTIVE_STATES,
+            "can_cancel": allowed and found.state in _CANCELABLE,
+            "can_retry": allowed and found.state in _RETRYABLE,
+            "form_key": fresh_key(),
+            "retries": found.retries.order_by("id"),
+            "curl": curl(request, f"operations/{found.id}?wait=300"),
+        },
+        title=operation_title(found),
+        section="operations",
+        crumbs=[("Operations", reverse("operations"))],
+        tables=(targets, events),
+        suffix=suffix,
+    )
+
+
+@require_POST
+def cancel(request: HttpRequest, operation_id: UUID) -> HttpResponse:
+    """Asks it to stop; it is Canceled when what runs has acknowledged."""
+    found = _allowed(request, operation_id)
+    operation_cancel(actor=actor_of(request), operation_id=found.id)
+    messages.info(request, "Asked to stop. It is cancelled once what is running has acknowledged.")
+    return redirect("operation", operation_id)
+
+
+@require_POST
+def retry(request: HttpRequest, operation_id: UUID) -> HttpResponse:
+    found = _allowed(request, operation_id)
+    return once(
+        request,
+        lambda: reverse("operation", args=[operation_retry(actor=actor_of(request), operation_id=found.id).id]),
+    )
+
+
+def _counts(found: Operation) -> list[tuple[str, int]]:
+    states = [target.state for target in found.targets.all()]
+    return [(state, states.count(state)) for state in sorted(set(states))]
+
+
+def _target_link(row: object) -> object:
+    """Targets on nodes are keyed by the node's id."""
+    key: str = row.key  # type: ignore[attr-defined]
+    try:
+        url = reverse("node", args=[UUID(key)])
+    except ValueError:
+        url = ""
+    return cells.link(row.name, url)  # type: ignore[attr-defined]
+
+
+def _subject_url(found: Operation) -> str:
+    match found.subject_type.lower():
+        case "pin" if found.kind != OperationKind.PIN_REMOVE:
+            return reverse("pin", args=[found.subject_id])
+        case "entry" | "cacheentry":
+            return reverse("entry", args=[found.subject_id])
+        case "version" | "modelversion" | "model_version":
+            model, _, version = found.subject_name.partition(" ")
+            return reverse("version", args=[model, version]) if version else ""
+    return ""
+
+
+def _may_steer(request: HttpRequest, found: Operation) -> bool:
+    user, pools = user_of(request), operation_pools(found)
+    if not pools:
+        return access.can_anywhere(user, Role.OPERATOR)
+    return all(access.can(user, Role.OPERATOR, pool) for pool in pools)
+
+
+def _allowed(request: HttpRequest, operation_id: UUID) -> Operation:
+    found = operation_get(operation_id=operation_id)
+    pools = operation_pools(found)
+    if not pools:
+        access.require_anywhere(user_of(request), Role.OPERATOR)
+    for pool in pools:
+        access.require(user_of(request), Role.OPERATOR, pool)
+    return found
