@@ -70,6 +70,9 @@ def _recall(board: Board, pin: PinView, ledger: Ledger, entry: EntryView) -> boo
     if victims is None:
         refuse(board, pin, ledger, written + reserved)
         return False
+    if not _fits_now(ledger, written + reserved, victims):
+        board.wait(ledger, pin, WaitReason.PACING, _SPOKEN_FOR, count=written + reserved)
+        return False
     _evict(board, ledger, entry.digest, victims)
     before = ledger.running
     stay(ledger, entry.digest)
@@ -87,7 +90,7 @@ def _admit(
     obstacle = _obstacle(board, pin, ledger)
     if obstacle is not None:
         board.wait(ledger, pin, *obstacle, count=need)
-        if failed and not pin.suspended and need <= ledger.free:
+        if failed and not pin.suspended and need <= ledger.free_now:
             _reserve(ledger, digest, need)
             ledger.lines[digest] = Line(MoveReason.RETRY, pin.id, rank)
         return
@@ -100,6 +103,8 @@ def _admit(
         _no_room(board, pin, ledger, need)
     elif ledger.blocked > pin.priority:
         board.wait(ledger, pin, WaitReason.PACING, f"the room here is kept for {ledger.blocked_by}", count=need)
+    elif failed and not _fits_now(ledger, need, victims):
+        board.wait(ledger, pin, WaitReason.PACING, _SPOKEN_FOR, count=need)
     elif failed:
         _evict(board, ledger, digest, victims)
         _retry(board, pin, rank, ledger, need)
@@ -109,13 +114,15 @@ def _admit(
 
 def _start(board: Board, pin: PinView, rank: int, ledger: Ledger, need: int, victims: list[Candidate]) -> None:
     digest = pin.digest
-    busy = _no_slot(board, ledger)
+    busy = _no_slot(board, ledger) or ("" if _fits_now(ledger, need, victims) else _SPOKEN_FOR)
     if busy:
         # The room is spoken for, so that nothing weaker is promised it; nothing is evicted before its turn.
         board.wait(ledger, pin, WaitReason.PACING, busy, count=need)
         for victim in victims:
             ledger.promised.add(victim.entry.digest)
+            ledger.owed += victim.bytes
             ledger.book(victim.entry.digest, 0, 0)
+        ledger.owed -= need
         _reserve(ledger, digest, need)
         return
     _evict(board, ledger, digest, victims)
@@ -164,6 +171,11 @@ def _no_room(board: Board, pin: PinView, ledger: Ledger, need: int) -> None:
         ledger.blocked, ledger.blocked_by = pin.priority, board.name(pin.digest)
 
 
+def _fits_now(ledger: Ledger, need: int, victims: list[Candidate]) -> bool:
+    """Whether it fits without counting on evictions that are only made when another move's turn comes."""
+    return need - sum(victim.bytes for victim in victims) <= ledger.free_now
+
+
 def _take_slot(board: Board, ledger: Ledger, digest: str) -> None:
     ledger.moving.add(digest)
     board.running += 1
@@ -196,6 +208,7 @@ def _no_slot(board: Board, ledger: Ledger) -> str:
     return ""
 
 
+_SPOKEN_FOR = "the room here is spoken for by a transfer that waits for its turn"
 _SUSPENDED: Obstacle = (WaitReason.SUSPENDED, "the pin is suspended; resume it to go on", None)
 
 

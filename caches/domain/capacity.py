@@ -54,6 +54,7 @@ class Ledger:
     claims: dict[str, Claim] = field(default_factory=dict)
     going: dict[str, Going] = field(default_factory=dict)
     promised: set[str] = field(default_factory=set)  # would go for a move that still waits for its turn
+    owed: int = 0  # what the promised entries hold meanwhile, less what those moves are going to write
     withdrawn: set[str] = field(default_factory=set)  # in flight and only wanted by suspended pins
     moving: set[str] = field(default_factory=set)  # holds one of the node's download slots
     lines: dict[str, Line] = field(default_factory=dict)
@@ -63,6 +64,11 @@ class Ledger:
     def free(self) -> int:
         """Room under the watermark; negative where the node is over-committed already."""
         return (self.limit or 0) - self.written - self.reserved
+
+    @property
+    def free_now(self) -> int:
+        """Room for what starts in this plan, while nothing was evicted yet for moves that wait for their turn."""
+        return self.free - max(0, self.owed)
 
     @property
     def running(self) -> int:

@@ -219,6 +219,23 @@ def test_it_keeps_the_room_for_a_stronger_pin_until_weaker_transfers_have_ended(
     assert evicted(plan(view([ended], pins, {"m": 90, "next": 30}), NOW)) == [("n", "low")]
 
 
+def test_it_does_not_keep_an_entry_on_room_that_is_only_promised() -> None:
+    """d3 displaces d4; d5 waits for its turn and will displace d6; until then d6 is there, so d4 cannot stay."""
+    held = [entry("d6", size=90), entry("d4", size=40), entry("d2", size=20), entry("d0", size=5)]
+    pins = [pin("d2", 900), pin("d6", 100), pin("d4", 100)] + [pin(name, 500) for name in ("d0", "d1", "d3", "d5")]
+    world = view(
+        [node("n", *held, capacity=180)],
+        pins,
+        {"d1": 10, "d3": 30, "d5": 60},
+        with_policy={"max_downloads_per_node": 2},
+    )
+    made = plan(world, NOW)
+    assert moved(made) == [("n", "d1"), ("n", "d3")]
+    assert evicted(made) == [("n", "d4")]
+    assert waiting(made) == {("n", "d5"): "Pacing", ("n", "d4"): "Pacing"}
+    assert lines(made, "n")["d6"] == "Ensure Kept"
+
+
 def test_it_forecasts_in_the_order_in_which_entries_would_go_and_the_protected_last() -> None:
     entries = [
         entry("asked", evict_requested=True),
