@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,7 +45,8 @@ def main(argv: list[str]) -> int:
         tuning=tuning,
     )
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: runner.stop())
+        # From a thread: a handler interrupts the very code that may hold the lock of the event it would set.
+        signal.signal(number, lambda *_: threading.Thread(target=runner.stop).start())
     return _run(runner)
 
 

@@ -56,11 +56,11 @@ class Runner:
         ledger = Ledger(store, self._read_disk, self._tuning)
         self.tools = Tools(
             link=link, store=store, ledger=ledger, open_source=open_source, tuning=self._tuning,
-            gate=RequestGate(8), bucket=TokenBucket(None), scrub_bucket=TokenBucket(self._tuning.scrub_bytes_per_second),
-            clock=clock, wake=self._wake.set,
+            gate=RequestGate(8), bucket=TokenBucket(None), clock=clock, wake=self._wake.set,
+            scrub_bucket=TokenBucket(self._tuning.scrub_bytes_per_second),
         )  # fmt: skip
         self.keeper = Keeper(self.tools, chance)
-        self._reporter = Reporter(self._tuning)
+        self._reporter = Reporter(self._tuning, self._tuning.unassigned_interval_seconds)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -108,7 +108,8 @@ class Runner:
             return  # no spec is no wish: nothing is stopped and nothing is removed
         if desired.generation != self._generation:
             self._generation = desired.generation
-            self._reporter.interval_seconds = max(0.1, desired.spec.status_interval_seconds)
+            if desired.spec.pool:
+                self._reporter.interval_seconds = max(0.1, desired.spec.status_interval_seconds)
             self.keeper.follow(desired.spec)
 
     def _report(self) -> None:

@@ -26,6 +26,7 @@ class Tuning:
 
     progress_share: float = 0.05  # progress figures change in a report after this share of the bytes…
     progress_silence_intervals: int = 5  # …or after so many intervals, so that a slow download does not look stuck
+    unassigned_interval_seconds: float = 5.0  # between reports while no pool has given its own interval
     rate_window_seconds: float = 10.0
 
     scrub_bytes_per_second: int = 200 * MIB  # reading for a scrub must not starve an engine that loads its weights
