@@ -104,6 +104,11 @@ class Entry:
     def tree_exists(self) -> bool:
         return os.path.lexists(self.store.tree(self.digest))
 
+    def note_progress(self, ensure: Ensure) -> None:
+        if ensure.download:
+            missing = ensure.download.bytes_total - ensure.download.board.bytes_done
+            self.bytes_done = max(0, self.line.size_bytes - missing)
+
     def status(self, monotonic: float) -> EntryStatus:
         ensure = self.ensure
         state, done, total = self.state, self.bytes_done, self.line.size_bytes
@@ -112,7 +117,8 @@ class Entry:
             state = ensure.phase
             damaged = ensure.damaged or damaged
             if ensure.download:
-                done = self.bytes_done = total - ensure.download.bytes_total + ensure.download.board.bytes_done
+                self.note_progress(ensure)
+                done = self.bytes_done
                 self.rate.note(monotonic, self.meter.total)
         elif state is EntryState.READY and self.marker:
             done = total = self.marker.size_bytes

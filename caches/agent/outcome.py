@@ -78,6 +78,7 @@ def _ensured(
     chance: Callable[[], float],
 ) -> bool:  # fmt: skip
     entry.rate.clear()
+    entry.note_progress(work)
     tools.ledger.changed(name_of(entry.digest))
     entry.refused = work.refused
     if marker is not None:
