@@ -40,7 +40,7 @@ _SIGNS = {
     "Repairing": "🔧︎",
     "Evicting": "↑",
     "Failed": "✕",
-    "Unknown": "?",
+    "Unknown": "",  # the hatch says it
 }
 _PLAIN: Spec = {"showgrid": False, "zeroline": False, "fixedrange": True, "automargin": True}
 
@@ -98,7 +98,13 @@ def _hatch(cells: Sequence[tuple[int, int]], urls: Sequence[Sequence[str]]) -> S
         "width": 0.97,
         "customdata": [urls[y][x] for y, x in cells],
         "hoverinfo": "skip",
-        "marker": {"color": "rgba(0,0,0,0)", "pattern": {"shape": "/", "size": 6, "solidity": 0.25}},
+        "text": ["unknown"] * len(cells),
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "textfont": {"size": 12},
+        "marker": {"color": "rgba(0,0,0,0)", "pattern": {"shape": "/", "size": 9, "solidity": 0.12}},
+        "meta": {"text": "--text"},
     }
 
 
@@ -154,7 +160,7 @@ def disk_bar(
     layout: Spec = {
         "height": 120,
         "barmode": "stack",
-        "margin": {"l": 8, "r": 8, "t": 6, "b": 8},
+        "margin": {"l": 30, "r": 30, "t": 6, "b": 8},
         "uirevision": "disk",
         "showlegend": True,
         "legend": {"orientation": "h", "y": -0.35, "traceorder": "normal"},

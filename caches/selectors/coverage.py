@@ -168,7 +168,7 @@ def _pool_coverage(
         pool=pool,
         coverage=total,
         artifacts=artifacts,
-        nodes=Counter(node.state.value for node in view.nodes),
+        nodes=dict(Counter(node.state.value for node in view.nodes)),
         failed=failed,
         in_flight=in_flight,
         state=coverage_state(total, failed=failed, in_flight=in_flight),

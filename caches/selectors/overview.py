@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from django.db.models import Count, Q
+from django.db.models import Count, Q, QuerySet
 
 from caches.models import CacheEntry, DriftState, ModelVersion, Pin, PoolLoop
 from caches.selectors.audit import audit_list
@@ -78,9 +78,7 @@ def stale_reason(*, now: datetime, targets: Targets = None) -> str:
 
 def _entry_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
     wanted = entries_list(targets=targets, now=now).filter(node__lost_at__isnull=True, desired=Action.ENSURE)
-    states = dict(
-        wanted.order_by().values("shown_state").annotate(total=Count("id")).values_list("shown_state", "total")
-    )
+    states = _counted(wanted)
     if failed := states.get(EntryState.FAILED):
         yield Trouble(Severity.BAD, f"{_many(failed, 'copy', 'copies')} failed", failed, "entries", "state=Failed")
     if repairing := states.get(EntryState.REPAIRING):
@@ -93,11 +91,16 @@ def _entry_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
 
 def _node_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
     live = nodes_list(targets=targets, now=now).filter(lost_at__isnull=True)
-    states = dict(live.order_by().values("shown_state").annotate(n=Count("id")).values_list("shown_state", "n"))
+    states = _counted(live)
     if broken := states.get(NodeState.NOT_READY):
         yield Trouble(Severity.BAD, f"{_many(broken, 'node')} not ready", broken, "fleet")
     if silent := states.get(NodeState.UNKNOWN):
         yield Trouble(Severity.UNKNOWN, f"{_many(silent, 'node')} stopped reporting", silent, "fleet")
+
+
+def _counted(rows: QuerySet[Any]) -> dict[str, int]:
+    """Rows by ``shown_state``, an annotation that the type checker does not see."""
+    return dict(rows.order_by().values("shown_state").annotate(total=Count("id")).values_list("shown_state", "total"))
 
 
 def _loop_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
@@ -150,7 +153,8 @@ class Flow:
 def flow(*, now: datetime, targets: Targets = None) -> Flow:
     """Running and queued transfers of nodes that report, with their measured rate."""
     running = (EntryState.DOWNLOADING, EntryState.VERIFYING, EntryState.REPAIRING, EntryState.QUEUED)
-    rows = entries_list(targets=targets, now=now).filter(shown_state__in=running, node__lost_at__isnull=True)
+    entries: QuerySet[Any] = entries_list(targets=targets, now=now)
+    rows = entries.filter(shown_state__in=running, node__lost_at__isnull=True)
     values = rows.order_by().values_list("state", "bytes_done", "bytes_total", "rate_bytes_per_second")
     found: list[tuple[Any, ...]] = list(values)
     queued = sum(state == EntryState.QUEUED for state, *_ in found)

@@ -45,11 +45,11 @@ class Preview:
         return sum(node.verdict == verdict for node in self.nodes)
 
 
-def pin_fits(plans: Sequence[Plan], digest: str) -> Preview:
-    """The lines of the plans that concern one artifact, node by node."""
+def pin_fits(plans: Sequence[Plan], digest: str, pools: Sequence[str] = ()) -> Preview:
+    """The lines of the plans that concern one artifact, node by node; ``pools`` are the plans' full names."""
     nodes: list[NodeFit] = []
-    for plan in plans:
-        nodes += _pool_fits(plan, digest)
+    for plan, pool in zip(plans, pools or [plan.pool for plan in plans], strict=True):
+        nodes += _pool_fits(plan, digest, pool)
     moving = [node.seconds for node in nodes if node.bytes and node.verdict in ("Fits", "Evicts", "Waits")]
     known = [seconds for seconds in moving if seconds is not None]
     estimates = [plan.estimated_seconds for plan in plans if plan.estimated_seconds is not None]
@@ -62,11 +62,12 @@ def pin_fits(plans: Sequence[Plan], digest: str) -> Preview:
     )
 
 
-def _pool_fits(plan: Plan, digest: str) -> Iterable[NodeFit]:
+def _pool_fits(plan: Plan, digest: str, pool: str) -> Iterable[NodeFit]:
     moves = {move.node_uid: move for move in plan.moves if move.digest == digest}
     waits = {wait.node_uid: wait for wait in plan.waits if wait.digest == digest}
     refusals = {refusal.node_uid: refusal for refusal in plan.refusals if refusal.digest == digest}
-    names = {line.node_uid: line.node for line in (*plan.moves, *plan.waits, *plan.refusals, *plan.evictions)}
+    lines: tuple[Move | Wait | Refusal | Eviction, ...] = (*plan.moves, *plan.waits, *plan.refusals, *plan.evictions)
+    names = {line.node_uid: line.node for line in lines}
     kept = {
         uid
         for uid, items in plan.desired.items()
@@ -74,7 +75,7 @@ def _pool_fits(plan: Plan, digest: str) -> Iterable[NodeFit]:
     }
     for uid in {*moves, *waits, *refusals, *kept}:
         evictions = tuple(one for one in plan.evictions if one.node_uid == uid and one.room_for == digest)
-        yield _fit(plan.pool, names.get(uid, uid), uid, moves.get(uid), waits.get(uid), refusals.get(uid), evictions)
+        yield _fit(pool, names.get(uid, uid), uid, moves.get(uid), waits.get(uid), refusals.get(uid), evictions)
 
 
 def _fit(

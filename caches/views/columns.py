@@ -101,7 +101,10 @@ def operation_progress(operation: Operation) -> SafeString:
     tone = look_of(operation.state).tone
     if operation.bytes_total:
         done = operation.bytes_total if operation.state == "Succeeded" else operation.bytes_done
-        return cells.progress(done, operation.bytes_total, tone if tone is not Tone.IDLE else Tone.BUSY)
+        meter = cells.progress(done, operation.bytes_total, tone if tone is not Tone.IDLE else Tone.BUSY)
+        if operation.eta_seconds is None or operation.state != "Running":
+            return meter
+        return format_html('{}<small class="muted">{} left</small>', meter, duration_text(operation.eta_seconds))
     return format_html('<span class="muted">{}</span>', operation.message or "—")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import cast
 from uuid import UUID
 
 from csp.constants import SELF, UNSAFE_INLINE
@@ -17,7 +18,7 @@ from caches.selectors.coverage import pool_matrix, pools_coverage
 from caches.selectors.entries import artifact_name, entries_list
 from caches.selectors.nodes import last_known, node_coverage, nodes_list, pools_list
 from caches.selectors.previews import node_forecast
-from caches.views.base import curl, node_url, readable, show, version_label, version_url
+from caches.views.base import View, curl, node_url, readable, show, version_label, version_url
 from caches.views.columns import entry_columns, entry_export_columns
 from caches.views.entries import entry_actions
 from caches.views.fleet_columns import forecast_columns, node_columns, pool_columns
@@ -27,8 +28,10 @@ from controlplane.errors import Missing
 from controlplane.web.formats import bytes_text, percent_text
 from controlplane.web.tables import Table, wanted_format
 
-# plotly.js writes style attributes; scripts stay strict.
-with_charts = csp_update({"style-src": [SELF, UNSAFE_INLINE]})
+
+def with_charts(view: View) -> View:
+    """plotly.js writes style attributes; scripts stay strict."""
+    return cast(View, csp_update({"style-src": [SELF, UNSAFE_INLINE]})(view))
 
 
 def fleet(request: HttpRequest, suffix: str = "") -> HttpResponse:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from django.urls import reverse
+from django.utils.html import format_html
 
 from caches.selectors.coverage import PoolCoverage
 from caches.selectors.nodes import NodeCoverage, last_known
@@ -26,7 +27,7 @@ def _coverage_cell(row: PoolCoverage) -> object:
         (Tone.UNKNOWN, total.bytes_unknown),
     ]
     text = f"{total.ready} of {total.required} copies"
-    return cells.format_html(
+    return format_html(
         '<span class="with-meter">{}<small class="nowrap">{}</small></span>',
         cells.meter(parts, total.bytes_required, text),
         text,
@@ -79,7 +80,7 @@ def node_columns(coverage: Mapping[UUID, NodeCoverage]) -> list[Column]:
         parts = [(Tone.OK, row.used_bytes), (Tone.IDLE, row.other_bytes), (Tone.BUSY, row.reserved_bytes)]
         used = row.used_bytes + row.other_bytes
         text = f"{bytes_text(used)} of {bytes_text(row.capacity_bytes)}"
-        return cells.format_html(
+        return format_html(
             '<span class="with-meter">{}<small class="nowrap">{}</small></span>',
             cells.meter(parts, row.capacity_bytes, text),
             text,
@@ -110,7 +111,7 @@ def node_columns(coverage: Mapping[UUID, NodeCoverage]) -> list[Column]:
             "uid",
             "Incarnation",
             lambda r: r.uid,
-            lambda r: cells.format_html('<code title="{}">{}</code>', r.uid, r.uid[:8]),
+            lambda r: format_html('<code title="{}">{}</code>', r.uid, r.uid[:8]),
             "",
         ),
     ]
@@ -120,7 +121,7 @@ def _node_state(row: Node) -> object:
     shown: str = row.shown_state  # type: ignore[attr-defined]  # annotated by nodes_list
     known = last_known(row)
     note = f"Last known: {known}." if shown == NodeState.UNKNOWN and known else ""
-    return cells.format_html("{}{}", cells.pill(shown), cells.reason(note))
+    return format_html("{}{}", cells.pill(shown), cells.reason(note))
 
 
 _PROTECTED = {

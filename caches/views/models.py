@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.html import format_html
 from django.views.decorators.http import require_POST
 
 from caches.filters import ModelFilter, VersionFilter
@@ -14,6 +16,7 @@ from caches.selectors.catalogue import manifest_files, models_list, version_get,
 from caches.selectors.entries import entries_list
 from caches.selectors.operations import operations_list
 from caches.selectors.previews import why_not_warm
+from caches.services import catalogue
 from caches.views.base import curl, readable, show, user_of, version_path, version_url
 from caches.views.columns import entry_columns, entry_export_columns
 from caches.views.entries import entry_actions
@@ -139,9 +142,7 @@ def register(request: HttpRequest) -> HttpResponse:
 
 
 def _register(request: HttpRequest, form: RegisterForm) -> str:
-    from caches.services import catalogue
-
-    made, operation = catalogue.version_register(
+    _, operation = catalogue.version_register(
         actor=actor_of(request),
         model=form.cleaned_data["model"].strip(),
         version=form.cleaned_data["version"].strip(),
@@ -150,13 +151,11 @@ def _register(request: HttpRequest, form: RegisterForm) -> str:
         allow_patterns=form.patterns("allow_patterns"),
         ignore_patterns=form.patterns("ignore_patterns"),
     )
-    return reverse("operation", args=[operation.id]) if operation is not None else version_url(made)
+    return reverse("operation", args=[operation.id])
 
 
 @require_POST
 def recheck(request: HttpRequest, name: str, label: str) -> HttpResponse:
-    from caches.services import catalogue
-
     access.require_anywhere(user_of(request), Role.OPERATOR)
     found = version_get(model=name, version=label)
     operation = catalogue.version_recheck(actor=actor_of(request), version_id=found.id)
@@ -165,8 +164,6 @@ def recheck(request: HttpRequest, name: str, label: str) -> HttpResponse:
 
 def delete(request: HttpRequest, name: str, label: str) -> HttpResponse:
     """GET asks, POST with the typed name deletes; refused while a pin names it."""
-    from caches.services import catalogue
-
     access.require_anywhere(user_of(request), Role.OPERATOR)
     found = version_get(model=name, version=label)
     if request.method == "POST" and request.POST.get("confirm", "").strip() == found.full_name:
@@ -183,7 +180,7 @@ def delete(request: HttpRequest, name: str, label: str) -> HttpResponse:
     )
 
 
-def _versions_table(request: HttpRequest, rows: object, *, model: bool) -> Table:
+def _versions_table(request: HttpRequest, rows: QuerySet[ModelVersion], *, model: bool) -> Table:
     columns = [
         Column(
             "version",
@@ -233,20 +230,18 @@ def _versions_table(request: HttpRequest, rows: object, *, model: bool) -> Table
         name="versions",
         caption="Model versions",
         url=version_url,
-        default_sort="-created_at",  # type: ignore[arg-type]
+        default_sort="-created_at",
     )
 
 
 def _state(row: ModelVersion) -> object:
-    return cells.format_html("{}{}", cells.pill(row.state), cells.reason(row.message if row.state == "Refused" else ""))
+    return format_html("{}{}", cells.pill(row.state), cells.reason(row.message if row.state == "Refused" else ""))
 
 
 def _drift(row: ModelVersion) -> object:
     if row.state != VersionState.AVAILABLE:
         return None
-    return cells.format_html(
-        "{} {}", cells.pill(row.drift), cells.when(row.drift_checked_at) if row.drift_checked_at else ""
-    )
+    return format_html("{} {}", cells.pill(row.drift), cells.when(row.drift_checked_at) if row.drift_checked_at else "")
 
 
 def _file_columns() -> list[Column]:
@@ -258,7 +253,7 @@ def _file_columns() -> list[Column]:
             "checksum",
             "Value",
             lambda f: f.checksum,
-            lambda f: cells.format_html('<code title="{}">{}</code>', f.checksum, f.checksum[:24]),
+            lambda f: format_html('<code title="{}">{}</code>', f.checksum, f.checksum[:24]),
         ),
     ]
 

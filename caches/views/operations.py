@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.html import format_html
 from django.views.decorators.http import require_POST
 
 from caches.filters import OperationFilter
@@ -64,7 +65,7 @@ def operation(request: HttpRequest, operation_id: UUID, suffix: str = "") -> Htt
                 "state",
                 "State",
                 lambda t: t.state,
-                lambda t: cells.format_html("{}{}", cells.pill(t.state), cells.reason(t.detail)),
+                lambda t: format_html("{}{}", cells.pill(t.state), cells.reason(t.detail)),
                 "state",
             ),
             Column(

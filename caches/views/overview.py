@@ -34,7 +34,7 @@ def home(request: HttpRequest, suffix: str = "") -> HttpResponse:
     operations = Table(
         request,
         overview.operations_in_flight(),
-        [column for column in operation_columns() if column.name not in ("kind", "ended_at")],
+        [column for column in operation_columns() if column.name in ("operation", "state", "bytes_done")],
         name="in-flight",
         caption="Operations in flight",
         url=lambda row: reverse("operation", args=[row.id]),

@@ -99,10 +99,10 @@ def _fits(form: PinForm) -> Preview:
     version: ModelVersion = form.cleaned_data["version"]
     assert version.artifact_id is not None  # the form offers Available versions only
     plans = pin_preview(spec=form.spec())
-    pools = form.cleaned_data["pools"]
+    pools = sorted(form.cleaned_data["pools"], key=lambda pool: pool.pk)  # plans come in this order
     names = dict(Node.objects.filter(pool__in=pools, lost_at__isnull=True).values_list("uid", "name"))
     digest = ModelVersion.objects.values_list("artifact__digest", flat=True).get(pk=version.pk)
-    return named(pin_fits(plans, str(digest)), names)
+    return named(pin_fits(plans, str(digest), [pool.full_name for pool in pools]), names)
 
 
 def _page(request: HttpRequest, template: str, context: dict[str, Any], *, status: int = 200) -> HttpResponse:

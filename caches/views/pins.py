@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
@@ -185,7 +186,7 @@ def _columns(statuses: object) -> list[Column]:
     def coverage(row: Pin) -> SafeString:
         now = status(row)
         text = f"{now.ready} of {now.target}"
-        return cells.format_html(
+        return format_html(
             '<span class="with-meter">{}<small>{}</small></span>',
             cells.meter([(Tone.OK, now.ready), (Tone.BAD, now.failed)], now.target, text),
             text,
@@ -193,7 +194,7 @@ def _columns(statuses: object) -> list[Column]:
 
     def state(row: Pin) -> SafeString:
         bad = next((c.message for c in status(row).conditions if c.status == "False" and c.type == "Admitted"), "")
-        return cells.format_html("{}{}", cells.pill(pin_state(row, status(row))), cells.reason(bad))
+        return format_html("{}{}", cells.pill(pin_state(row, status(row))), cells.reason(bad))
 
     return [
         Column(

@@ -6,10 +6,12 @@ from datetime import timedelta
 from uuid import UUID
 
 from django.contrib import messages
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
@@ -23,7 +25,7 @@ from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role, Scope, Token
 from controlplane.accounts.services import token_create, token_revoke
-from controlplane.audit.models import Via
+from controlplane.audit.models import AuditEvent, Via
 from controlplane.errors import HearthError, Missing
 from controlplane.web import cells
 from controlplane.web.tables import Column, Table, wanted_format
@@ -49,7 +51,7 @@ def audit(request: HttpRequest, suffix: str = "") -> HttpResponse:
     return show(request, "pages/audit.html", context, title="Audit", section="audit", tables=(table,), suffix=suffix)
 
 
-def _one_event(request: HttpRequest) -> object:
+def _one_event(request: HttpRequest) -> AuditEvent | None:
     wanted = request.GET.get("id", "")
     try:
         return audit_list().filter(pk=UUID(wanted)).first() if wanted else None
@@ -120,8 +122,8 @@ def revoke(request: HttpRequest, token_id: UUID) -> HttpResponse:
     return redirect("tokens")
 
 
-def visible_tokens(request: HttpRequest) -> object:
-    rows = Token.objects.select_related("user").order_by("-created")
+def visible_tokens(request: HttpRequest) -> QuerySet[Token]:
+    rows: QuerySet[Token] = Token.objects.select_related("user").order_by("-created")
     user = user_of(request)
     return rows if access.can(user, Role.ADMIN) else rows.filter(user=user)
 
@@ -226,7 +228,7 @@ def _connection_columns() -> list[Column]:
             "state",
             "State",
             lambda c: c.state,
-            lambda c: cells.format_html("{}{}", cells.pill(c.state), cells.reason(c.message)),
+            lambda c: format_html("{}{}", cells.pill(c.state), cells.reason(c.message)),
             "state",
         ),
         Column("type", "Type", lambda c: c.type, None, "type"),

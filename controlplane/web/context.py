@@ -7,9 +7,11 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
 
 from controlplane.accounts import access
 from controlplane.accounts.models import Role, User
+from controlplane.web.live import Health
 
 THEMES = ("auto", "light", "dark")
 
@@ -45,16 +47,18 @@ def theme_of(request: HttpRequest) -> str:
 
 def page_frame(request: HttpRequest) -> dict[str, Any]:
     """Context processor. Roles are those held anywhere; endpoints check the exact target again."""
-    user = getattr(request, "user", None)
-    known = isinstance(user, User)
-    role = access.role_anywhere(user) if isinstance(user, User) else None
+    found = getattr(request, "user", None)
+    user = found if isinstance(found, User) else None
     return {
         "theme": theme_of(request),
-        "places": [(place, _url(place.url_name)) for place in PLACES] if known else [],
-        "role": role,
-        "is_operator": known and access.can_anywhere(user, Role.OPERATOR),
-        "is_admin": known and access.can_anywhere(user, Role.ADMIN),
+        "places": [(place, _url(place.url_name)) for place in PLACES] if user else [],
+        "role": access.role_anywhere(user) if user else None,
+        "is_operator": user is not None and access.can_anywhere(user, Role.OPERATOR),
+        "is_admin": user is not None and access.can_anywhere(user, Role.ADMIN),
         "layout": "layouts/full.html",
+        "as_of": timezone.now(),
+        "live": False,
+        "health": Health(),
     }
 
 

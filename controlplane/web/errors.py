@@ -34,6 +34,7 @@ def problem_page(request: HttpRequest, error: errors.HearthError) -> HttpRespons
     """An expected failure as a page, with the status that the API answers with."""
     context = {
         "title": _TITLES.get(error.status, _TITLES[500]),
+        "head_title": _TITLES.get(error.status, _TITLES[500]),
         "status": error.status,
         "code": error.code,
         "detail": error.detail,

@@ -38,7 +38,7 @@ def duration_text(seconds: float | None) -> str:
     if seconds < 10:
         return f"{seconds:.1f} s".replace(".0 s", " s")
     left = round(seconds)
-    parts = []
+    parts: list[tuple[int, str]] = []
     for unit, size in _SPANS:
         if left >= size or parts:
             parts.append((left // size, unit))

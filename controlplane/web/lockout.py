@@ -28,7 +28,7 @@ _ACTION = "account.sign-in-failed"
 def address_of(request: HttpRequest) -> str:
     """The client's address: the hop in front of the proxies that are trusted, never one that the client wrote."""
     hops = [hop.strip() for hop in request.headers.get("X-Forwarded-For", "").split(",") if hop.strip()]
-    trusted = settings.TRUSTED_PROXIES
+    trusted: int = settings.TRUSTED_PROXIES
     if trusted and len(hops) >= trusted:
         return hops[-trusted][:64]
     return str(request.META.get("REMOTE_ADDR", ""))[:64]

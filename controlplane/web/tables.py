@@ -114,6 +114,11 @@ class Table:
         return f"?{query.urlencode()}"
 
     @property
+    def has_actions(self) -> bool:
+        """Templates call what they look up, so they ask here."""
+        return self.actions is not None
+
+    @property
     def page(self) -> Page[Any]:
         if not hasattr(self, "_page"):
             wanted = self.request.GET.get(f"{self.prefix}page_size", "")

@@ -27,14 +27,14 @@ function themed(spec, figure) {
   const text = paint("--text"), line = paint("--line"), surface = paint("--surface");
   const copy = structuredClone(spec);
   for (const trace of copy.data) {
-    const { tokens = [], lines = [] } = trace.meta ?? {};
+    const { tokens = [], text: textToken } = trace.meta ?? {};
     if (trace.type === "heatmap") {
       trace.colorscale = tokens.flatMap((token, n) => [[n / tokens.length, paint(token)], [(n + 1) / tokens.length, paint(token)]]);
     } else if (tokens.length && trace.marker) {
       trace.marker.color = tokens.length === 1 ? paint(tokens[0]) : tokens.map(paint);
     }
     if (trace.marker?.pattern) trace.marker.pattern.fgcolor = paint("--unknown");
-    if (lines.length && trace.textfont) trace.textfont.color = paint(lines[0]);
+    if (textToken) trace.textfont.color = paint(textToken);
   }
   Object.assign(copy.layout, { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" });
   copy.layout.font = { ...copy.layout.font, color: text, family: getComputedStyle(document.body).fontFamily };

@@ -36,6 +36,12 @@ def count(number: int, noun: str) -> str:
 
 
 @register.filter
+def noun(number: int, word: str) -> str:
+    """The noun alone, in the number that fits: {{ 2|noun:"node" }} → nodes."""
+    return word if number == 1 else f"{word}s"
+
+
+@register.filter
 def tone(state: str) -> str:
     return tones.look_of(state).tone.value
 
