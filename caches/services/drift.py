@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from caches.domain.manifests import manifest_decode
@@ -93,7 +93,7 @@ def rechecks_due(*, now: datetime) -> list[UUID]:
         Q(drift_checked_at__isnull=True) | Q(drift_checked_at__lte=before), state=VersionState.AVAILABLE
     )
     running = [UUID(key) for key in _running().values_list("subject_id", flat=True)]
-    oldest = due.exclude(pk__in=running).order_by("drift_checked_at", "pk")
+    oldest = due.exclude(pk__in=running).order_by(F("drift_checked_at").asc(nulls_first=True), "pk")
     return list(oldest.values_list("pk", flat=True)[:DUE_AT_ONCE])
 
 

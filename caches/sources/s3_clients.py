@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,18 +33,11 @@ CONTROL_READ_SECONDS = 15
 CONTROL_ATTEMPTS = 3
 CONTROL_CONNECTIONS = 32
 
+_session_lock = threading.Lock()  # a boto3 session may be used by one thread at a time, its clients by all
+
 
 def control_client(spec: ConnectionSpec, secret: Mapping[str, str], ca_file: str | None) -> S3Client:
     """boto3 with bounded time: three attempts of at most 5 s to connect and 15 s to answer."""
-    nowhere = (None, None, os.devnull, None)
-    bare = botocore.session.Session(
-        session_vars={
-            "config_file": nowhere,
-            "credentials_file": nowhere,
-            "profile": (None, None, None, None),
-            "ca_bundle": (None, None, None, None),
-        }
-    )
     options: dict[str, Any] = {
         "connect_timeout": CONNECT_SECONDS,
         "read_timeout": CONTROL_READ_SECONDS,
@@ -56,21 +51,29 @@ def control_client(spec: ConnectionSpec, secret: Mapping[str, str], ca_file: str
     }
     if not secret:
         options["signature_version"] = UNSIGNED
-    client: S3Client = boto3.session.Session(botocore_session=bare).client(
-        "s3",
-        region_name=spec.region or DEFAULT_REGION,
-        endpoint_url=spec.endpoint or None,
-        aws_access_key_id=secret.get("access_key_id"),
-        aws_secret_access_key=secret.get("secret_access_key"),
-        aws_session_token=secret.get("session_token") or None,
-        verify=ca_file,
-        config=Config(**options),
-    )
+    with _session_lock:
+        client: S3Client = _session().client(
+            "s3",
+            region_name=spec.region or DEFAULT_REGION,
+            endpoint_url=spec.endpoint or None,
+            aws_access_key_id=secret.get("access_key_id"),
+            aws_secret_access_key=secret.get("secret_access_key"),
+            aws_session_token=secret.get("session_token") or None,
+            verify=ca_file,
+            config=Config(**options),
+        )
+    # boto3 looks for the bucket's region on its own when it is redirected, with dozens of requests in the worst case;
+    # a wrong region is an error here, and nobody is followed to another host.
+    client.meta.events.register("before-call.s3", _never_redirect)
     return client
 
 
 def bytes_store(spec: ConnectionSpec, secret: Mapping[str, str], bucket: str, stall_seconds: float) -> S3Store:
-    """obstore for one bucket. It never retries by itself: the caller knows what is already on disk."""
+    """obstore for one bucket. It never retries by itself: the caller knows what is already on disk.
+
+    It follows HTTP redirects and offers no switch for that; no credentials go along, and an answer passes only as the
+    very part, size and ETag that were asked for.
+    """
     region = spec.region or DEFAULT_REGION
     config: S3Config = {
         "bucket": bucket,
@@ -99,6 +102,23 @@ def bytes_store(spec: ConnectionSpec, secret: Mapping[str, str], bucket: str, st
         client_options=options,
         retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
     )
+
+
+@cache
+def _session() -> boto3.session.Session:
+    """Without files, profile and variables. One for the process: reading S3's description costs a fifth of a second."""
+    nowhere = (None, None, os.devnull, None)
+    variables = {
+        "config_file": nowhere,
+        "credentials_file": nowhere,
+        "profile": (None, None, None, None),
+        "ca_bundle": (None, None, None, None),
+    }
+    return boto3.session.Session(botocore_session=botocore.session.Session(session_vars=variables))
+
+
+def _never_redirect(params: dict[str, Any], **_: object) -> None:
+    params.setdefault("context", {}).setdefault("s3_redirect", {})["redirected"] = True
 
 
 def write_ca_file(pem: str) -> Path:

@@ -102,7 +102,7 @@ def test_it_registers_a_folder_from_s3_with_anchors_and_metadata(s3: tuple[Bucke
     manifest = manifest_decode(bytes(artifact.manifest))
     assert [f.algorithm for f in manifest.files] == [Algorithm.SHA256, Algorithm.CRC64NVME]
     assert operation.state == "Succeeded"
-    assert operation.result["digest"] == manifest.digest == artifact.digest
+    assert (operation.result or {})["digest"] == manifest.digest == artifact.digest
     assert not any(key.startswith("_") for key in operation.params)
     trail = AuditEvent.objects.filter(object_id=str(row.pk)).values_list("action", flat=True)
     assert {"version.register", "version.available"} <= set(trail)
@@ -194,7 +194,7 @@ def test_it_refuses_files_that_no_node_may_hold(arrange: Any, code: str, disk: S
     row.refresh_from_db()
     assert (row.state, row.code, row.artifact_id) == ("Refused", code, None)
     assert row.message and row.next_step
-    assert (operation.state, operation.error["code"]) == ("Failed", code)
+    assert (operation.state, (operation.error or {})["code"]) == ("Failed", code)
     assert not Artifact.objects.exists()
 
 
@@ -277,7 +277,7 @@ def test_it_refuses_other_content_under_a_taken_name(
     # Too large to be compared at once: the operation says it.
     monkeypatch.setattr("caches.services.catalogue.resolve_small", lambda *_: None)
     row, operation = version_register(actor=ADA, model="llama", version="1", connection=disk, uri=f"file://{folder}")
-    assert finish(operation).error["code"] == "version:user:content-differs"
+    assert (finish(operation).error or {})["code"] == "version:user:content-differs"
     row.refresh_from_db()
     assert (row.state, row.artifact_id) == ("Available", first.artifact_id)
 
@@ -314,7 +314,7 @@ def test_it_cancels_and_retries(disk: SourceConnection, folder: Path) -> None:
 def test_it_fails_the_operation_when_the_version_is_deleted_meanwhile(disk: SourceConnection, folder: Path) -> None:
     row, operation = version_register(actor=ADA, model="llama", version="1", connection=disk, uri=f"file://{folder}")
     version_delete(actor=ADA, version_id=row.pk)
-    assert finish(operation).error["code"] == "version:user:not-found"
+    assert (finish(operation).error or {})["code"] == "version:user:not-found"
 
 
 def test_it_waits_for_a_store_that_is_away(
@@ -348,6 +348,6 @@ def test_it_deletes_a_version_and_what_nothing_else_has(disk: SourceConnection, 
     version_delete(actor=ADA, version_id=second.pk)
     assert Artifact.objects.filter(pk=entry.artifact_id).exists() and not Model.objects.exists()
     gone = AuditEvent.objects.filter(action="version.delete").latest("at")
-    assert gone.object_name == "llama 2" and gone.before["digest"] and gone.after is None
+    assert gone.object_name == "llama 2" and (gone.before or {})["digest"] and gone.after is None
     with pytest.raises(HearthError):
         version_delete(actor=ADA, version_id=second.pk)

@@ -183,7 +183,12 @@ def test_it_names_what_is_wrong_with_a_place(source: Source, root: Path, tmp_pat
     ],
 )
 def test_it_gives_each_failure_of_the_disk_its_reason(
-    raised: OSError, kind: type, reason: Reason, source: Source, root: Path, monkeypatch: pytest.MonkeyPatch
+    raised: OSError,
+    kind: type[Permanent] | type[Transient],
+    reason: Reason,
+    source: Source,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (root / "m" / "f").write_text("x")
     file = source.describe(uri(root), "f")
@@ -194,4 +199,4 @@ def test_it_gives_each_failure_of_the_disk_its_reason(
     monkeypatch.setattr(os, "preadv", fail)
     with pytest.raises(kind) as caught:
         read(source, root, file)
-    assert caught.value.reason == reason
+    assert isinstance(caught.value, kind) and caught.value.reason == reason
