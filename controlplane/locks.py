@@ -6,10 +6,16 @@ pooler in session mode); nothing in Hearth is *wrong* without them, work is only
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
-from django.db import connection
+from django.db import OperationalError, connection
+
+P = ParamSpec("P")
+T = TypeVar("T")
+DEADLOCK_RETRIES = 3
 
 
 @contextmanager
@@ -29,3 +35,27 @@ def advisory_lock(name: str) -> Iterator[bool]:
 def _release(name: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [name])
+
+
+def is_deadlock(error: BaseException) -> bool:
+    """Whether PostgreSQL ended a transaction so that others could go on: the same again will work."""
+    return getattr(error.__cause__, "sqlstate", "") in ("40P01", "40001")
+
+
+def deadlock_retried(service: Callable[P, T]) -> Callable[P, T]:
+    """Run a service again when its transaction was chosen to end a deadlock. Nothing of it was committed.
+
+    Inside a caller's transaction it is not retried: the whole of that is lost, and its owner decides.
+    """
+
+    @wraps(service)
+    def retried(*args: P.args, **kwargs: P.kwargs) -> T:
+        for _ in range(DEADLOCK_RETRIES):
+            try:
+                return service(*args, **kwargs)
+            except OperationalError as error:
+                if not is_deadlock(error) or connection.in_atomic_block:
+                    raise
+        return service(*args, **kwargs)
+
+    return retried

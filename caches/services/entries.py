@@ -21,6 +21,7 @@ from caches.services.pool_rounds import pools_mark_dirty
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.documents import EntryState
 from controlplane.errors import Clash, Missing
+from controlplane.locks import deadlock_retried
 from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind
 from controlplane.operations.services import TargetSpec, operation_start
 
@@ -56,6 +57,7 @@ def entry_evict_preview(*, entry_id: UUID) -> Plan:
     return wanted
 
 
+@deadlock_retried
 def entry_evict(*, actor: Actor, entry_id: UUID) -> Operation:
     """Ask for an eviction. It is confirmed only by a fresh listing of the node's consumers, so it may still wait."""
     entry = _get(entry_id)
@@ -75,6 +77,7 @@ def entry_evict(*, actor: Actor, entry_id: UUID) -> Operation:
     return operation
 
 
+@deadlock_retried
 def entry_scrub(*, actor: Actor, entry_id: UUID) -> Operation:
     """Have the node read and check every byte of a Ready entry now; damage is repaired file by file."""
     entry = _get(entry_id)
@@ -94,6 +97,7 @@ def entry_scrub(*, actor: Actor, entry_id: UUID) -> Operation:
     return operation
 
 
+@deadlock_retried
 def entry_retry(*, actor: Actor, entry_id: UUID) -> CacheEntry:
     """Have a Failed entry tried again now instead of at its ``retry_at``."""
     entry = _get(entry_id)

@@ -21,6 +21,7 @@ from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.models import NodePool
 from controlplane.errors import Clash, HearthError, Missing, Stale
+from controlplane.locks import deadlock_retried
 from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind
 from controlplane.operations.services import TargetSpec, operation_cancel, operation_start
 
@@ -46,6 +47,7 @@ def pin_preview(*, spec: PinSpec, pin_id: UUID | None = None) -> tuple[Plan, ...
     return plans_with(draft_pin(spec, now=now, pin=pin), version, pools, now=now)
 
 
+@deadlock_retried
 def pin_create(*, actor: Actor, spec: PinSpec) -> tuple[Pin, Operation]:
     """Create the pin and the Operation that follows its warming.
 
@@ -55,11 +57,13 @@ def pin_create(*, actor: Actor, spec: PinSpec) -> tuple[Pin, Operation]:
     version, pools = spec_check(spec)
     try:
         with transaction.atomic():
-            _lock_pools(pools)
+            # The pin's row before the pools' rows, as in every change of a pin: the other way round a removal that
+            # waits for the pools and a creation that waits for the removal would wait for each other.
             pin = draft_pin(spec, now=timezone.now())
-            plans = plans_with(pin, version, pools, now=pin.created_at)
-            admit(version, spec, plans)
             pin.save(force_insert=True)
+            _lock_pools(pools)
+            plans = plans_with(pin, version, pools, now=timezone.now())
+            admit(version, spec, plans)
             pin.pools.set(pools)
             operation = _warm(actor, pin, version, pools, plans)
             _audit(actor, "pin.create", pin, version, None, spec_document(spec, pools), operation)
@@ -75,6 +79,7 @@ def pin_create(*, actor: Actor, spec: PinSpec) -> tuple[Pin, Operation]:
     return pin, operation
 
 
+@deadlock_retried
 def pin_update(*, actor: Actor, pin_id: UUID, changes: Mapping[str, Any], if_updated_at: datetime | None = None) -> Pin:
     """Change fields of PinSpec by name (not the version). Stale when the pin changed since ``if_updated_at``."""
     with transaction.atomic():
@@ -104,6 +109,7 @@ def pin_update(*, actor: Actor, pin_id: UUID, changes: Mapping[str, Any], if_upd
     return pin
 
 
+@deadlock_retried
 def pin_remove(*, actor: Actor, pin_id: UUID) -> Operation:
     """Close the pin: its running work is cancelled, and what is warm is held for the pin's retention."""
     with transaction.atomic():
@@ -145,6 +151,7 @@ def pin_resume(*, actor: Actor, pin_id: UUID) -> Pin:
     return _set_suspended(actor, pin_id, suspended=False)
 
 
+@deadlock_retried
 def _set_suspended(actor: Actor, pin_id: UUID, *, suspended: bool) -> Pin:
     with transaction.atomic():
         pin = _locked(pin_id)

@@ -17,6 +17,7 @@ from django.utils import timezone
 from controlplane.audit.services import SYSTEM, Actor, audit_write
 from controlplane.celery import publish_on_commit
 from controlplane.errors import Clash, HearthError, Missing
+from controlplane.locks import deadlock_retried
 from controlplane.operations.handlers import handler_of
 from controlplane.operations.models import (
     ACTIVE_STATES,
@@ -141,6 +142,7 @@ def operation_acknowledge(*, operation_id: UUID, message: str = "") -> bool:
     return _end(operation_id, OperationState.CANCELED, (OperationState.CANCELING,), SYSTEM, message=message)
 
 
+@deadlock_retried
 def operation_cancel(*, actor: Actor, operation_id: UUID) -> Operation:
     """Ask for a cancel; the answer is Canceling. Asking again is harmless, an ended operation is a Clash."""
     with transaction.atomic():
@@ -162,6 +164,7 @@ def operation_cancel(*, actor: Actor, operation_id: UUID) -> Operation:
     return operation
 
 
+@deadlock_retried
 def operation_retry(*, actor: Actor, operation_id: UUID) -> Operation:
     """A new operation of the same kind, subject and targets that names the old one in ``retry_of``."""
     with transaction.atomic():

@@ -19,6 +19,7 @@ from rest_framework import exceptions
 from rest_framework.request import Request
 
 from controlplane.errors import FieldError, HearthError, Transient
+from controlplane.locks import is_deadlock
 from controlplane.rest.validation import flat_errors
 
 CONTENT_TYPE = "application/problem+json"
@@ -111,14 +112,15 @@ def _problem_of(error: Exception) -> Problem | None:
         return _of_framework(error)
     if isinstance(error, OperationalError | InterfaceError):
         log.warning("api.database_unavailable", error=str(error))
-        return Problem(
-            503,
-            "database:hearth:unavailable",
-            "The database does not answer.",
-            "Try again after the time in Retry-After.",
-            headers={"Retry-After": str(RETRY_SECONDS)},
-        )
+        if is_deadlock(error):
+            return _busy("database:hearth:contended", "Another change of the same things was in the way.")
+        return _busy("database:hearth:unavailable", "The database does not answer.")
     return None
+
+
+def _busy(code: str, detail: str) -> Problem:
+    headers = {"Retry-After": str(RETRY_SECONDS)}
+    return Problem(503, code, detail, "Try again after the time in Retry-After.", headers=headers)
 
 
 def _of_hearth(error: HearthError) -> Problem:
