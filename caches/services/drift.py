@@ -20,7 +20,7 @@ from caches.sources.problems import shown
 from controlplane.audit.services import SYSTEM, Actor, audit_write
 from controlplane.clusters.documents import FileRecord, Manifest, Reason
 from controlplane.errors import Clash, HearthError, Missing, Permanent
-from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind, OperationState
+from controlplane.operations.models import ACTIVE_STATES, FINAL_STATES, Operation, OperationKind, OperationState
 from controlplane.operations.services import (
     operation_acknowledge,
     operation_fail,
@@ -61,7 +61,7 @@ def version_recheck(*, actor: Actor, version_id: UUID) -> Operation:
 def version_recheck_step(*, operation_id: UUID) -> bool:
     """The whole comparison: listings are cheap, and only files that look different are asked for their checksum."""
     operation = Operation.objects.filter(pk=operation_id).first()
-    if operation is None:
+    if operation is None or operation.state in FINAL_STATES:
         return True
     if operation.state == OperationState.CANCELING:
         operation_acknowledge(operation_id=operation_id)

@@ -25,7 +25,7 @@ from caches.sources.problems import empty_place, shown
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.documents import ArtifactKind, FileRecord, Manifest, Reason
 from controlplane.errors import Clash, HearthError, Missing, Permanent, Transient
-from controlplane.operations.models import Operation, OperationState
+from controlplane.operations.models import FINAL_STATES, Operation, OperationState
 from controlplane.operations.services import (
     operation_acknowledge,
     operation_fail,
@@ -47,7 +47,7 @@ class _Canceled(Exception):
 def version_resolve_step(*, operation_id: UUID) -> bool:
     """Resolve one page. True when the operation ended; False asks for the next step; Transient when to try later."""
     operation = Operation.objects.filter(pk=operation_id).first()
-    if operation is None:
+    if operation is None or operation.state in FINAL_STATES:
         return True
     version = _version(operation)
     if operation.state == OperationState.CANCELING:

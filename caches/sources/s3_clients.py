@@ -1,4 +1,4 @@
-"""The two S3 clients: boto3 for control calls, obstore for bytes. Nothing is taken from the environment.
+"""The two S3 clients: boto3 for control calls, obstore for bytes. Only proxies come from the environment.
 
 Both get endpoint, region and credentials from the connection alone, so that a worker's or node's own AWS variables,
 profiles and instance role never read anything on somebody's behalf. Without a secret, requests go unsigned.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -46,6 +47,15 @@ def test_it_lists_every_name_once_over_pages_and_reads_each(where: str, request:
     assert sorted(listed(source, uri, 2)) == sorted(listed(source, uri + "/", 500)) == sorted(ODD)
     for name in ODD:
         assert read(source, uri, source.describe(uri, name)) == name.encode()
+
+
+def test_it_pages_through_many_folders_without_losing_a_file(bucket: Bucket) -> None:
+    names = [f"layer-{n % 7}/{'sub/' if n % 3 else ''}part-{n:03}" for n in range(120)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: bucket.put(f"m/{name}", b"x"), names))
+    source = bucket.open()
+    for page_size in (7, 50, 120, 500):
+        assert sorted(listed(source, f"s3://{bucket.name}/m", page_size)) == sorted(names)
 
 
 def test_it_reads_any_range_and_its_parts_combine_to_the_stated_checksum(bucket: Bucket) -> None:
