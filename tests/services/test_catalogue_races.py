@@ -73,7 +73,10 @@ def test_of_two_sources_for_one_name_one_wins(disk: SourceConnection) -> None:
 
 def test_steps_that_run_twice_at_once_publish_once(disk: SourceConnection) -> None:
     version, operation = registration(disk, "one")()
-    step = lambda: version_resolve_step(operation_id=operation.pk)  # noqa: E731
+
+    def step() -> bool:
+        return version_resolve_step(operation_id=operation.pk)
+
     assert True in at_once(step, step, step)
     assert step() is True
     version.refresh_from_db()
