@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
@@ -23,7 +24,7 @@ from caches.services.catalogue import version_register  # noqa: E402
 from caches.services.connections import connection_create  # noqa: E402
 from caches.services.pins import PinSpec, pin_create  # noqa: E402
 from controlplane.audit.services import SYSTEM  # noqa: E402
-from controlplane.clusters.models import Cluster, NodePool  # noqa: E402
+from controlplane.clusters.models import Cluster, Node, NodePool  # noqa: E402
 from controlplane.operations.models import Operation  # noqa: E402
 
 
@@ -40,6 +41,10 @@ def prepare(fleet: str, root: str, rate: int) -> dict[str, Any]:
     )
     connection_create(actor=SYSTEM, name="files", type="Filesystem", allowed=[root])
     return {"pool": str(pool.pk)}
+
+
+def nodes() -> dict[str, Any]:
+    return {"ready": Node.objects.filter(ready=True, lost_at=None, capacity_bytes__isnull=False).count()}
 
 
 def register(model: str, uri: str) -> dict[str, Any]:
@@ -74,12 +79,21 @@ def look(version: str) -> dict[str, Any]:
             f"{operation.kind} {operation.subject_name}": operation.state
             for operation in Operation.objects.filter(subject_name__contains=row.full_name)
         },
-        "waiting": PoolLoop.objects.filter(error="").count(),
+        "loops": [
+            {"waiting": loop.wanted_round - loop.done_round, "error": loop.error, "at": str(loop.reconciled_at)}
+            for loop in PoolLoop.objects.all()
+        ],
         "failures": EntryChange.objects.filter(entry__in=entries, new_state="Failed").count(),
     }
 
 
-VERBS = {"prepare": prepare, "register": register, "pin": pin, "look": look}
+VERBS: dict[str, Callable[..., dict[str, Any]]] = {
+    "prepare": prepare,
+    "nodes": nodes,
+    "register": register,
+    "pin": pin,
+    "look": look,
+}
 
 
 def main() -> None:

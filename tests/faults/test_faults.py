@@ -39,7 +39,7 @@ def test_losing_all_of_valkey_costs_nothing_but_time(program: Program) -> None:
 
 
 def test_a_pin_made_while_valkey_is_away_is_warmed_later(program: Program) -> None:
-    version = program.model("no-valkey")
+    version = program.model("offline")
     program.servers.supervisor.kill("valkey")
     program.tell("pin", version=version, pool=program.pool)  # does not fail
     program.warm(version)
