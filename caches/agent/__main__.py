@@ -29,6 +29,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--uid", required=True, help="uid of this incarnation of the node")
     parser.add_argument("--root", type=Path, help="folder that holds the store (default: the node's folder)")
     parser.add_argument("--segment-bytes", type=int, help="unit of resume (default: 16 MiB)")
+    parser.add_argument("--lock-wait", type=float, help="seconds to wait for another agent to leave the store")
     options = parser.parse_args(argv)
     logging.basicConfig(
         level=os.environ.get("LOG_LEVEL", "INFO"),
@@ -38,6 +39,8 @@ def main(argv: list[str]) -> int:
     tuning = Tuning()
     if options.segment_bytes:
         tuning = replace(tuning, segment_bytes=max(4096, options.segment_bytes))
+    if options.lock_wait is not None:
+        tuning = replace(tuning, lock_wait_seconds=max(0.0, options.lock_wait))
     runner = Runner(
         link=LocalLink(options.fleet, options.node, options.uid),
         store=Store(options.root or options.fleet / "nodes" / options.node),

@@ -67,10 +67,10 @@ class Entry:
     def digest(self) -> str:
         return self.line.digest
 
-    def load(self) -> None:
-        """What was remembered; called before anything else."""
+    def load(self, meter: Meter | None) -> None:
+        """What was remembered; called before anything else. ``meter`` is one that a job still counts with."""
         self.record = record_read(self.store.state(self.digest))
-        self._meter = Meter(self.store.state(self.digest) / "moved")
+        self._meter = meter or Meter(self.store.state(self.digest) / "moved")
 
     @property
     def meter(self) -> Meter:
@@ -91,8 +91,11 @@ class Entry:
             self._meter.close()
         self._meter, self.record, self.marker, self.findings, self.bytes_done = None, Record(), None, None, 0
 
+    def counts_with(self, meter: Meter) -> bool:
+        return self._meter is meter
+
     def close(self) -> None:
-        if self._meter and not isinstance(self.work, Ensure):
+        if self._meter:
             self._meter.close()
             self._meter = None
 

@@ -60,7 +60,8 @@ class Keeper:
                 continue
             entry = Entry(line=line, store=tools.store, rate=Rate(tools.tuning.rate_window_seconds))
             if line.action is Action.ENSURE:
-                entry.load()
+                lingering = self._lingering.get(digest)
+                entry.load(lingering[1].meter if lingering else None)
                 self._look(entry)
             self.entries[digest] = entry
 
@@ -88,6 +89,8 @@ class Keeper:
         for digest, (job, work) in list(self._lingering.items()):
             if job.done.is_set() and not (work.download and work.download.alive):
                 del self._lingering[digest]
+                if digest not in self.entries or not self.entries[digest].counts_with(work.meter):
+                    work.meter.close()
         for entry in entries:
             if outcome.collect(entry, self.tools, self._chance) and entry.line.action is Action.ENSURE:
                 self._look(entry)
@@ -271,9 +274,12 @@ class Keeper:
             work.commit.stop()
         if isinstance(work, Ensure):
             self._lingering[entry.digest] = (job, work)
+            self.tools.ledger.release(name_of(entry.digest))  # it writes nothing more
 
     def _let_go(self, entry: Entry) -> None:
         self._stop(entry)
+        if entry.digest not in self._lingering:
+            entry.close()
         self.tools.ledger.changed(name_of(entry.digest))
 
     def stop(self, seconds: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import replace
@@ -53,8 +54,6 @@ def test_it_refuses_bytes_that_are_not_what_was_registered(tmp_path: Path, algor
         path = world.origin / "m" / "a"
         facts = path.stat()
         path.write_bytes(DATA[:-1] + b"\x00")
-        import os
-
         os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
         assert manifest.files[0].revision.startswith(str(len(DATA)))
         world.want(digest, "m")
