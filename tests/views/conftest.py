@@ -1,0 +1,143 @@
+"""A small fleet with one of everything, and a browser for each of the three people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from caches.domain.manifests import manifest_build, manifest_encode
+from caches.models import CacheEntry, ModelVersion, Pin
+from controlplane.accounts.models import User
+from controlplane.audit.models import Via
+from controlplane.audit.services import Actor, audit_write
+from controlplane.clusters.documents import Algorithm, EntryState, FileRecord, Reason
+from controlplane.clusters.models import Node, NodePool
+from controlplane.operations.models import Operation
+from tests import factories
+from tests.factories import MIB
+
+ACTOR = Actor(name="ada", via=Via.BROWSER, request_id="request-1")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Pool ``lab.gpu``: n1 holds llama v1 and an unpinned qwen v1, n2 downloads llama, n3 failed, n4 is silent."""
+
+    pool: NodePool
+    nodes: tuple[Node, ...]
+    llama: ModelVersion
+    qwen: ModelVersion
+    pin: Pin
+    ready: CacheEntry
+    loose: CacheEntry
+    downloading: CacheEntry
+    failed: CacheEntry
+    operation: Operation
+
+
+def files(name: str, size: int) -> tuple[FileRecord, ...]:
+    return (
+        FileRecord("config.json", 10, Algorithm.CRC64NVME, "AAAAAAAAAAA=", "e1"),
+        FileRecord(f"{name}.safetensors", size - 10, Algorithm.CRC64NVME, "AAAAAAAAAAE=", "e2"),
+    )
+
+
+def available(name: str, label: str, size: int) -> ModelVersion:
+    """An Available version with a real manifest of two files."""
+    manifest = manifest_build(files(f"{name}-{label}", size))
+    artifact = factories.artifact(
+        digest=manifest.digest, size_bytes=size, files_count=2, manifest=manifest_encode(manifest)
+    )
+    return factories.version(model=name, version=label, artifact=artifact)
+
+
+@pytest.fixture(autouse=True)
+def _fast_passwords(settings: Any) -> None:
+    """Hashing slowly is tested by Django; here it would be most of the time."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture
+def stage(db: None) -> Stage:
+    now = timezone.now()
+    pool = factories.pool(of=factories.cluster(name="lab"), name="gpu")
+    nodes = tuple(factories.node(of=pool, name=f"n{number}") for number in (1, 2, 3, 4))
+    Node.objects.filter(pk=nodes[3].pk).update(reported_at=now - timedelta(days=1))
+    llama, qwen = available("llama", "v1", 100 * MIB), available("qwen", "v1", 50 * MIB)
+    assert llama.artifact is not None and qwen.artifact is not None
+    pin = factories.pin(of=llama, pools=(pool,))
+    operation = Operation.objects.create(
+        kind="PinWarm",
+        state="Running",
+        subject_type="pin",
+        subject_id=str(pin.pk),
+        subject_name="llama v1",
+        started_by="ada",
+        params={"pin_id": str(pin.pk)},
+        bytes_total=400 * MIB,
+        bytes_done=100 * MIB,
+    )
+    operation.targets.create(key=str(nodes[0].pk), name="lab.gpu/n1", state="Succeeded")
+    audit_write(
+        actor=ACTOR,
+        action="pin.create",
+        object_type="pin",
+        object_id=str(pin.pk),
+        object_name="llama v1",
+        after={"priority": 500},
+        operation_id=operation.pk,
+    )
+    long_ago = now - timedelta(days=2)
+    return Stage(
+        pool=pool,
+        nodes=nodes,
+        llama=llama,
+        qwen=qwen,
+        pin=pin,
+        ready=factories.entry(on=nodes[0], of=llama.artifact),
+        loose=factories.entry(on=nodes[0], of=qwen.artifact, desired="", ready_at=long_ago, last_used_at=long_ago),
+        downloading=factories.entry(
+            on=nodes[1],
+            of=llama.artifact,
+            state=EntryState.DOWNLOADING,
+            bytes_done=25 * MIB,
+            rate_bytes_per_second=5.0 * MIB,
+            eta_seconds=15,
+        ),
+        failed=factories.entry(
+            on=nodes[2],
+            of=llama.artifact,
+            state=EntryState.FAILED,
+            reason=Reason.ACCESS_DENIED,
+            message="403 from the store.",
+            retry_at=now + timedelta(minutes=7),
+            attempts=2,
+        ),
+        operation=operation,
+    )
+
+
+def _browser(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def victor(viewer: User) -> Client:
+    return _browser(viewer)
+
+
+@pytest.fixture
+def olga(operator: User) -> Client:
+    return _browser(operator)
+
+
+@pytest.fixture
+def ada(admin: User) -> Client:
+    return _browser(admin)
