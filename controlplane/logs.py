@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import structlog
+from structlog.typing import Processor
 
-SHARED = [
+SHARED: list[Processor] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,

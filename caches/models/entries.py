@@ -87,7 +87,7 @@ class Transfer(models.Model):
 
 
 class ConsumerSeen(models.Model):
-    """Who mounts what, as the watcher last saw it: good for pages and forecasts. An eviction asks the cluster afresh."""
+    """Who mounts what, as the watcher last saw it: good for pages. An eviction asks the cluster afresh."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="consumers")

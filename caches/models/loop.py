@@ -9,7 +9,7 @@ from controlplane.models_base import Row
 
 
 class PoolLoop(Row):
-    """One per pool. A pool is dirty while ``wanted_round`` is ahead of ``done_round``; the row is locked while it is reconciled."""
+    """One per pool. A pool is dirty while ``wanted_round`` is ahead of ``done_round``."""
 
     pool = models.OneToOneField(NodePool, on_delete=models.CASCADE, related_name="loop")
     wanted_round = models.BigIntegerField(default=1)

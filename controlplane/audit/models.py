@@ -1,4 +1,4 @@
-"""AuditEvent: who changed what, when, from which to which value. Append-only (services.audit_write is the only writer)."""
+"""AuditEvent: who changed what, when, from which to which value. Append-only: services.audit_write alone writes."""
 
 from __future__ import annotations
 

@@ -32,17 +32,19 @@ log = structlog.get_logger(__name__)
 
 def operation_step(*, operation_id: UUID) -> bool:
     """One step. True when nothing is left to do now (ended, waiting, or another worker is at it)."""
-    with structlog.contextvars.bound_contextvars(operation_id=str(operation_id)):
-        with advisory_lock(f"operation:{operation_id}") as mine:
-            operation = Operation.objects.filter(pk=operation_id, state__in=ACTIVE_STATES).first() if mine else None
-            if operation is None:
-                return True
-            handler = handler_of(operation.kind)
-            if handler is None:
-                log.error("operation.unhandled", kind=operation.kind)
-                return True
-            operation_run(operation_id=operation_id)
-            return _step(operation, handler)
+    with (
+        structlog.contextvars.bound_contextvars(operation_id=str(operation_id)),
+        advisory_lock(f"operation:{operation_id}") as mine,
+    ):
+        operation = Operation.objects.filter(pk=operation_id, state__in=ACTIVE_STATES).first() if mine else None
+        if operation is None:
+            return True
+        handler = handler_of(operation.kind)
+        if handler is None:
+            log.error("operation.unhandled", kind=operation.kind)
+            return True
+        operation_run(operation_id=operation_id)
+        return _step(operation, handler)
 
 
 def _step(operation: Operation, handler: OperationHandler) -> bool:
