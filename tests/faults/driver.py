@@ -77,7 +77,7 @@ def look(version: str) -> dict[str, Any]:
         },
         "operations": {
             f"{operation.kind} {operation.subject_name}": operation.state
-            for operation in Operation.objects.filter(subject_name__contains=row.full_name)
+            for operation in Operation.objects.filter(subject_name=row.full_name)
         },
         "loops": [
             {"waiting": loop.wanted_round - loop.done_round, "error": loop.error, "at": str(loop.reconciled_at)}

@@ -101,7 +101,7 @@ class Program:
         except AssertionError:
             return {}
 
-    def until(self, what: str, check: Callable[[], bool], within: float = 40.0) -> None:
+    def until(self, what: str, check: Callable[[], bool], within: float = 60.0) -> None:
         """Wait for a condition, keeping the processes alive; fails with what and the last words of the logs."""
         deadline = time.monotonic() + within
         while not check():
