@@ -39,7 +39,7 @@ def _text_problems(connection: SourceConnection) -> Iterator[FieldError]:
     if connection.ca_bundle:
         try:
             ssl.create_default_context(cadata=connection.ca_bundle)
-        except (ssl.SSLError, ValueError):
+        except (ssl.SSLError, ValueError, TypeError):  # TypeError: not ASCII
             yield _wrong("ca_bundle", "ca-bundle", "This is no PEM certificate.")
 
 
