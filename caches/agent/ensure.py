@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -45,6 +45,11 @@ class Tools:
     scrub_bucket: TokenBucket
     clock: Callable[[], datetime]
     wake: Callable[[], None]
+
+    def event(self, reason: str, message: str) -> None:
+        """A line for people; whoever cannot be told is not waited for."""
+        with suppress(GatewayError):
+            self.link.event(reason, message)
 
 
 @dataclass(slots=True)

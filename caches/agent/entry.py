@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -68,9 +69,11 @@ class Entry:
         return self.line.digest
 
     def load(self, meter: Meter | None) -> None:
-        """What was remembered; called before anything else. ``meter`` is one that a job still counts with."""
-        self.record = record_read(self.store.state(self.digest))
-        self._meter = meter or Meter(self.store.state(self.digest) / "moved")
+        """What was remembered; called before anything else. ``meter`` is one that a job still counts with. On a full
+        disk nothing can be opened, and evicting must go on all the same."""
+        with suppress(OSError):
+            self.record = record_read(self.store.state(self.digest))
+            self._meter = meter or Meter(self.store.state(self.digest) / "moved")
 
     @property
     def meter(self) -> Meter:

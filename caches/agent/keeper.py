@@ -56,13 +56,14 @@ class Keeper:
         for digest, line in lines.items():
             entry = self.entries.get(digest)
             if entry is not None:
+                if entry.line.action is not line.action and entry.state is EntryState.FAILED:
+                    entry.state = EntryState.QUEUED  # what failed is no longer what is asked for
                 entry.line = line
                 continue
             entry = Entry(line=line, store=tools.store, rate=Rate(tools.tuning.rate_window_seconds))
             if line.action is Action.ENSURE:
                 lingering = self._lingering.get(digest)
                 entry.load(lingering[1].meter if lingering else None)
-                self._look(entry)
             self.entries[digest] = entry
 
     def _lines(self, spec: NodeCacheSpec) -> dict[str, DesiredEntry]:
@@ -91,30 +92,27 @@ class Keeper:
                 del self._lingering[digest]
                 if digest not in self.entries or not self.entries[digest].counts_with(work.meter):
                     work.meter.close()
-        for entry in entries:
-            if outcome.collect(entry, self.tools, self._chance) and entry.line.action is Action.ENSURE:
-                self._look(entry)
-        for entry in entries:
-            if entry.line.action is Action.EVICT:
-                self._evict(entry)
-        for entry in entries:
-            if entry.line.action is Action.ENSURE and entry.job is None:
-                self._settle(entry)
+        for turn in (self._collect, self._evict, self._settle):
+            for entry in entries:
+                try:
+                    turn(entry)
+                except OSError as error:  # one artifact's trouble with the disk must not stop the others
+                    outcome.failed(entry, error, self.tools, self._chance)
         self._start_downloads()
         self._start_scrub()
 
+    def _collect(self, entry: Entry) -> None:
+        if outcome.collect(entry, self.tools, self._chance) and entry.line.action is Action.ENSURE:
+            self._look(entry)
+
     def _evict(self, entry: Entry) -> None:
-        if isinstance(entry.work, Evict):
+        if entry.line.action is not Action.EVICT or isinstance(entry.work, Evict):
             return
         if entry.state is EntryState.FAILED and not self._may_retry(entry):
             return
         self._stop(entry)
         evict = Evict(self.tools.store, entry.digest)
-        try:
-            if not evict.take_away() and entry.state is EntryState.ABSENT:
-                return
-        except OSError as error:
-            outcome.failed(entry, error, self.tools, self._chance)
+        if not evict.take_away() and entry.state is EntryState.ABSENT:
             return
         entry.state, entry.message, entry.findings = EntryState.EVICTING, "", None
         self.tools.ledger.changed(name_of(entry.digest))
@@ -122,6 +120,8 @@ class Keeper:
 
     def _settle(self, entry: Entry) -> None:
         """An entry without a job: is it still what it was, may it be tried again?"""
+        if entry.line.action is not Action.ENSURE or entry.job is not None:
+            return
         if entry.state is EntryState.FAILED:
             if self._may_retry(entry):
                 self._look(entry)
@@ -233,9 +233,13 @@ class Keeper:
                 entry.refused = max(0, entry.line.size_bytes - on_disk)
                 outcome.failed(entry, error, self.tools, self._chance)
                 return False
-        work = Ensure(
-            tools=self.tools, line=entry.line, connection=connection, meter=entry.meter, repair=repair, kept=kept
-        )
+        try:
+            meter = entry.meter
+        except OSError as error:
+            self.tools.ledger.release(name_of(entry.digest))
+            outcome.failed(entry, error, self.tools, self._chance)
+            return False
+        work = Ensure(self.tools, entry.line, connection, meter, repair=repair, kept=kept)
         entry.record.started_at, entry.message = self.tools.clock(), ""
         entry.save()
         self._run(entry, work, work.run)

@@ -39,7 +39,7 @@ def failed(entry: Entry, error: BaseException, tools: Tools, chance: Callable[[]
     )  # fmt: skip
     entry.fail(str(reason), message, at)
     log.warning("%s failed: %s: %s", entry.digest, reason, message)
-    tools.link.event(f"Entry{entry.record.reason}", f"{entry.digest}: {message}")
+    tools.event(f"Entry{entry.record.reason}", f"{entry.digest}: {message}")
 
 
 def damage(entry: Entry, findings: Findings, tools: Tools) -> None:
@@ -48,7 +48,7 @@ def damage(entry: Entry, findings: Findings, tools: Tools) -> None:
     entry.findings, entry.marker, entry.seen = findings, None, None
     entry.state, entry.message = EntryState.REPAIRING, f"Damaged: {', '.join(findings.wrong[:5])}"
     log.warning("%s is damaged: %s", entry.digest, findings.wrong)
-    tools.link.event("EntryDamaged", f"{entry.digest}: {', '.join(findings.wrong[:20])}")
+    tools.event("EntryDamaged", f"{entry.digest}: {', '.join(findings.wrong[:20])}")
 
 
 def ready(entry: Entry, marker: Marker, now: datetime) -> None:
@@ -87,7 +87,7 @@ def _ensured(
         entry.record.verify_round = max(entry.record.verify_round, work.line.verify_round)
         ready(entry, marker, now)
         entry.save()
-        tools.link.event("EntryRepaired" if work.repair else "EntryReady", entry.digest)
+        tools.event("EntryRepaired" if work.repair else "EntryReady", entry.digest)
         return False
     if error is None or isinstance(error, Stopped):
         return True
@@ -122,5 +122,5 @@ def _evicted(entry: Entry, error: BaseException | None, tools: Tools, chance: Ca
         return False
     entry.forgotten()
     entry.state, entry.message = EntryState.ABSENT, ""
-    tools.link.event("EntryEvicted", entry.digest)
+    tools.event("EntryEvicted", entry.digest)
     return False

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
-from controlplane.clusters.documents import Action, EntryState, FileRecord, Limits
+from controlplane.clusters.documents import Action, EntryState, FileRecord, Limits, Reason
+from controlplane.errors import Permanent
 from tests.agent.world import KIB, World, noise
 
 DATA = noise(512 * KIB)
@@ -81,6 +83,26 @@ def test_it_evicts_only_what_is_named_and_nothing_outside_its_root(tmp_path: Pat
         assert [orphan.name for orphan in world.link.reports[-1].orphans] == ["somebody-elses"]
     assert (outside / "precious").read_text() == "mine" and stranger.exists()
     assert world.content(keep) == {"a": DATA} and not tree.exists()
+
+
+def test_it_evicts_what_had_failed_without_waiting_for_its_retry(tmp_path: Path) -> None:
+    def refuse(file: FileRecord, position: int) -> None:
+        if position >= 64 * KIB:
+            raise Permanent("source:user:denied", "403", reason=Reason.ACCESS_DENIED)
+
+    world = World(tmp_path, before=refuse, limits=Limits(max_requests=1))
+    world.tuning = replace(world.tuning, permanent_first_seconds=600.0)
+    with world:
+        digest = world.model("m", {"a": DATA})
+        entry = world.becomes(digest, EntryState.FAILED, reason=Reason.ACCESS_DENIED)
+        assert entry.bytes_done == 64 * KIB and world.store.partial(digest).exists()
+        world.want(digest, action=Action.EVICT)
+        world.becomes(digest, EntryState.ABSENT, reason="", bytes_done=0)
+        assert not world.store.partial(digest).exists()
+        world.until(lambda: not list((world.store.base / "state").iterdir()))
+        world.before = lambda file, position: None
+        world.want(digest, action=Action.ENSURE)
+        world.becomes(digest, EntryState.READY, attempts=0)
 
 
 def test_it_says_absent_of_what_was_never_there(tmp_path: Path) -> None:
