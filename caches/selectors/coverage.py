@@ -99,7 +99,7 @@ class _Row:
 
 def pools_coverage(*, now: datetime, targets: Targets = None, pool: NodePool | None = None) -> tuple[PoolCoverage, ...]:
     """Every visible pool (or one) in five queries, however many nodes and entries."""
-    pools = [pool] if pool is not None else list(pools_list(targets=targets))
+    pools = [pool] if pool is not None else list(pools_list(targets=targets).order_by("cluster__name", "name"))
     nodes, pins, rows = _load(pools)
     return tuple(_pool_coverage(one, nodes[one.id], pins[one.id], rows, now) for one in pools)
 

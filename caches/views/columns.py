@@ -187,19 +187,19 @@ def audit_what(event: AuditEvent) -> SafeString:
 
 
 def changes(event: AuditEvent) -> list[str]:
-    """ "priority 500 → 800" for each field that differs."""
+    """ "priority 500 → 800" for each field that had a value and has another one."""
     before, after = event.before or {}, event.after or {}
     if event.before is None or event.after is None:
         return []
     return [
         f"{name} {_short(before.get(name))} → {_short(after.get(name))}"
         for name in sorted({*before, *after})
-        if before.get(name) != after.get(name)
+        if before.get(name) not in (None, "", [], after.get(name))
     ]
 
 
 def _short(value: Any) -> str:
-    return "—" if value in (None, "") else str(value)[:60]
+    return "—" if value in (None, "", []) else str(value)[:24]
 
 
 def audit_columns() -> list[Column]:

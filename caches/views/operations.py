@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST
 from caches.filters import OperationFilter
 from caches.selectors.operations import operation_get, operation_pools, operations_list
 from caches.views.base import curl, show, user_of
-from caches.views.columns import audit_columns, operation_columns, operation_title
+from caches.views.columns import audit_columns, operation_columns, operation_progress, operation_title
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role
@@ -102,6 +102,7 @@ def operation(request: HttpRequest, operation_id: UUID, suffix: str = "") -> Htt
         "pages/operation.html",
         {
             "operation": found,
+            "progress": operation_progress(found),
             "subject_url": _subject_url(found),
             "states": _counts(found),
             "active": found.state in ACTIVE_STATES,

@@ -1,7 +1,7 @@
 // Small comforts of forms: copying, confirming by name, one click one submit, filters that apply by themselves, theme.
 
 addEventListener("click", async (event) => {
-  const button = event.target.closest("[data-copy]");
+  const button = event.target.closest("[data-copy], [data-copy-from]");
   if (!button) return;
   const text = button.dataset.copy || document.getElementById(button.dataset.copyFrom)?.textContent || "";
   const label = button.querySelector(".label") ?? button;

@@ -4,3 +4,5 @@ import "./live.js";
 import "./forms.js";
 import "./keys.js";
 import "./swap.js";
+
+document.documentElement.dataset.ready = "";
