@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet
 from django_filters import (
     BooleanFilter,
@@ -14,6 +16,7 @@ from django_filters import (
     MultipleChoiceFilter,
     UUIDFilter,
 )
+from django_filters.fields import IsoDateTimeField
 
 from caches.models import CacheEntry, DriftState, Model, ModelVersion, Pin, SourceConnection, VersionState, Webhook
 from caches.selectors.entries import SHOWN_STATES
@@ -36,6 +39,21 @@ def pool_is(full_name: str, *, cluster: str, pool: str) -> Q:
 
 class Filters(FilterSet):  # type: ignore[misc]  # django-filter ships no types
     """Base of every filter set."""
+
+
+class MomentField(IsoDateTimeField):  # type: ignore[misc]
+    """A time with any offset that ISO 8601 allows, as UTC: PostgreSQL refuses offsets beyond 16 hours."""
+
+    def clean(self, value: Any) -> Any:
+        moment = super().clean(value)
+        try:
+            return moment and moment.astimezone(UTC)
+        except (OverflowError, ValueError):
+            raise ValidationError("Out of range.", code="overflow") from None
+
+
+class MomentFilter(IsoDateTimeFilter):  # type: ignore[misc]
+    field_class = MomentField
 
 
 class PoolFilter(CharFilter):  # type: ignore[misc]
@@ -170,8 +188,8 @@ class OperationFilter(Filters):
     subject_type = CharFilter()
     subject_id = CharFilter()
     started_by = CharFilter()
-    created_after = IsoDateTimeFilter(field_name="created_at", lookup_expr="gte")
-    created_before = IsoDateTimeFilter(field_name="created_at", lookup_expr="lt")
+    created_after = MomentFilter(field_name="created_at", lookup_expr="gte")
+    created_before = MomentFilter(field_name="created_at", lookup_expr="lt")
 
     class Meta:
         model = Operation
@@ -187,8 +205,8 @@ class AuditFilter(Filters):
     via = ChoiceFilter(choices=Via.choices)
     request_id = CharFilter()
     operation_id = UUIDFilter()
-    after = IsoDateTimeFilter(field_name="at", lookup_expr="gte")
-    before = IsoDateTimeFilter(field_name="at", lookup_expr="lt")
+    after = MomentFilter(field_name="at", lookup_expr="gte")
+    before = MomentFilter(field_name="at", lookup_expr="lt")
 
     class Meta:
         model = AuditEvent

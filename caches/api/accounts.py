@@ -65,7 +65,7 @@ class TokenDetail(TokenView):
     def get(self, request: Request, token_id: UUID) -> Response:
         return self.answer(TokenSerializer, one(visible_tokens(request).filter(id=token_id)))
 
-    @extend_schema(responses=TokenSerializer)
+    @extend_schema(responses={200: TokenSerializer})
     def delete(self, request: Request, token_id: UUID) -> Response:
         """Revoke for good; the row stays, so that the audit trail can name it."""
         self.allow_change(request)

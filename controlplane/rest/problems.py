@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
-from django.db import InterfaceError, OperationalError
+from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
@@ -110,6 +110,9 @@ def _problem_of(error: Exception) -> Problem | None:
         return Problem(400, "request:user:malformed", "The request cannot be read.", "Send well-formed JSON in UTF-8.")
     if isinstance(error, exceptions.APIException):
         return _of_framework(error)
+    if isinstance(error, DataError):
+        log.warning("api.data_refused", error=str(error))
+        return Problem(400, "request:user:out-of-range", "A value is out of range.", "Send smaller or shorter values.")
     if isinstance(error, OperationalError | InterfaceError):
         log.warning("api.database_unavailable", error=str(error))
         if is_deadlock(error):
