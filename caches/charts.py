@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from caches.models import ModelVersion
-from caches.selectors.coverage import Matrix, MatrixCell
+from caches.selectors.matrix import Matrix, MatrixCell
 from controlplane.clusters.models import Node
 
 Spec = dict[str, Any]
@@ -45,13 +44,14 @@ _SIGNS = {
 _PLAIN: Spec = {"showgrid": False, "zeroline": False, "fixedrange": True, "automargin": True}
 
 
-def coverage_heatmap(
-    matrix: Matrix, *, node_url: Callable[[Node], str], version_label: Callable[[ModelVersion], str]
-) -> Spec:
+def coverage_heatmap(matrix: Matrix, *, cell_url: Callable[[Node, ModelVersion, MatrixCell], str]) -> Spec:
     """Nodes down, versions across; unknown cells are hatched by a bar drawn over them."""
     rows, columns = matrix.nodes, matrix.versions
     cells = [[matrix.cells[node.id, version.artifact_id] for version in columns] for node in rows]  # type: ignore[index]
-    urls = [[f"{node_url(node)}?version={quote(version_label(version))}" for version in columns] for node in rows]
+    urls = [
+        [cell_url(node, version, cell) for version, cell in zip(columns, line, strict=True)]
+        for node, line in zip(rows, cells, strict=True)
+    ]
     heat: Spec = {
         "type": "heatmap",
         "z": [[_SCALE.index(cell.state) for cell in row] for row in cells],
@@ -60,7 +60,7 @@ def coverage_heatmap(
         "text": [[_sign(cell) for cell in row] for row in cells],
         "texttemplate": "%{text}",
         "hovertext": [
-            [_hover(node, version_label(version), cell) for version, cell in zip(columns, row, strict=True)]
+            [_hover(node, version.full_name, cell) for version, cell in zip(columns, row, strict=True)]
             for node, row in zip(rows, cells, strict=True)
         ],
         "hovertemplate": "%{hovertext}<extra></extra>",
@@ -79,7 +79,7 @@ def coverage_heatmap(
         "showlegend": False,
         "uirevision": "coverage",
         "font": {"size": 13},
-        "xaxis": _PLAIN | _ticks([version_label(version) for version in columns]) | {"side": "top"},
+        "xaxis": _PLAIN | _ticks([version.full_name for version in columns]) | {"side": "top"},
         "yaxis": _PLAIN | _ticks([node.name for node in rows]) | {"autorange": False, "range": [len(rows) - 0.5, -0.5]},
     }
     return {"data": [heat, *([_hatch(unknown, urls)] if unknown else [])], "layout": layout}

@@ -1,27 +1,33 @@
-"""Coverage for pages: per pool, per artifact of a pool, and as a matrix of nodes and versions.
+"""Coverage for pages: per pool and per artifact of a pool.
 
-Built on the domain's own counting (caches.domain.coverage) from a lean read: one row an entry, no model instances.
+The database counts what pins for every node have; pins that choose nodes are counted by the domain itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
+
+from django.db.models import Count, QuerySet, Sum
+from django.db.models.functions import Least
 
 from caches.domain import coverage as counting
 from caches.domain.coverage import Coverage
-from caches.domain.pool_view import ArtifactFacts, EntryView, NodeView, PinView, PoolPolicy, PoolView
+from caches.domain.pool_view import ArtifactFacts, EntryView, NodeView, PinView, PlacementType, PoolPolicy, PoolView
 from caches.models import CacheEntry, ModelVersion, Pin
-from caches.selectors.nodes import Targets, pools_list
+from caches.selectors.nodes import Targets, nodes_list, pools_list
 from caches.selectors.pool_view import pin_view
 from controlplane.clusters.documents import ArtifactKind, EntryState, NodeState
 from controlplane.clusters.freshness import node_state
 from controlplane.clusters.models import Node, NodePool
 
 UNKNOWN = "Unknown"
+SHOWN = 6
+_BAD_FIRST = ("Degraded", UNKNOWN, "Partial", "Warming", "Suspended", "Warm", "Empty")
 _IN_FLIGHT = frozenset({EntryState.QUEUED, EntryState.DOWNLOADING, EntryState.VERIFYING, EntryState.REPAIRING})
 _GONE = frozenset({EntryState.ABSENT, EntryState.LOST})
 
@@ -63,32 +69,28 @@ class PoolCoverage:
         return self.coverage.required - self.coverage.ready - self.coverage.unknown
 
     @property
+    def worst(self) -> Sequence[ArtifactCoverage]:
+        """The versions that a summary names: the first SHOWN, those that are not warm before those that are."""
+        return sorted(self.artifacts, key=lambda one: _BAD_FIRST.index(one.state))[:SHOWN]
+
+    @property
+    def others(self) -> int:
+        return max(0, len(self.artifacts) - SHOWN)
+
+    @property
+    def others_warm(self) -> bool:
+        """What the summary leaves out is all warm."""
+        return sum(one.state != "Warm" for one in self.artifacts) <= SHOWN
+
+    @property
     def nodes_total(self) -> int:
         return sum(self.nodes.values())
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixCell:
-    """One version on one node: a shown EntryState, Unknown, or "" where it is neither there nor wanted."""
+class EntryRow:
+    """What pages read of an entry."""
 
-    state: str
-    bytes_done: int
-    bytes_total: int
-    wanted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """Nodes (rows) by versions (columns); ``cells`` by (node id, artifact id)."""
-
-    nodes: tuple[Node, ...]
-    node_states: Mapping[UUID, NodeState]
-    versions: tuple[ModelVersion, ...]
-    cells: Mapping[tuple[UUID, UUID], MatrixCell]
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
     node_id: UUID
     artifact_id: UUID
     digest: str
@@ -97,78 +99,95 @@ class _Row:
     bytes_done: int
 
 
+_Counts = Mapping[tuple[UUID, UUID], Mapping[EntryState, tuple[int, int]]]
+
+
 def pools_coverage(*, now: datetime, targets: Targets = None, pool: NodePool | None = None) -> tuple[PoolCoverage, ...]:
-    """Every visible pool (or one) in five queries, however many nodes and entries."""
-    pools = [pool] if pool is not None else list(pools_list(targets=targets).order_by("cluster__name", "name"))
-    nodes, pins, rows = _load(pools)
-    return tuple(_pool_coverage(one, nodes[one.id], pins[one.id], rows, now) for one in pools)
+    """Every visible pool (or one) in a handful of queries, however many nodes and entries."""
+    visible = pools_list(targets=targets).order_by("cluster__name", "name")
+    pools = [pool] if pool is not None else list(visible)
+    nodes, pins = live_nodes(pools), live_pins(pools)
+    counts = _counts(pools, now)
+    chosen = {pin.version.artifact_id for found in pins.values() for pin in found if not _is_everywhere(pin)}
+    rows = entry_rows(pools, chosen) if chosen else {}
+    return tuple(_pool_coverage(one, nodes[one.id], pins[one.id], counts, rows, now) for one in pools)
 
 
-def pool_matrix(pool: NodePool, *, now: datetime) -> Matrix:
-    """What every live node of the pool holds of every version that is pinned there or present anywhere in it."""
-    nodes, pins, rows = _load([pool])
-    live = nodes[pool.id]
-    states = {node.id: _state(node, pool, now) for node in live}
-    present = {row.artifact_id for node in live for row in rows[node.id]}
-    versions = _versions(present | {pin.version.artifact_id for pin in pins[pool.id] if pin.version.artifact_id})
-    wanted = {
-        (node.id, pin.version.artifact_id)
-        for pin in pins[pool.id]
-        for node in live
-        if all(node.labels.get(label) == value for label, value in pin.node_selector.items())
-    }
-    sizes = {version.artifact_id: version.artifact.size_bytes for version in versions if version.artifact}
-    found = {(row.node_id, row.artifact_id): row for node in live for row in rows[node.id]}
-    cells = {}
-    for node in live:
-        for version in versions:
-            key = (node.id, version.artifact_id)
-            row = found.get(key)  # type: ignore[arg-type]  # versions here have an artifact
-            cells[key] = _cell(row, states[node.id], key in wanted, sizes[version.artifact_id])
-    return Matrix(tuple(live), states, versions, cells)  # type: ignore[arg-type]
+def live_nodes(pools: Sequence[NodePool]) -> Mapping[UUID, list[Node]]:
+    """Nodes that are not lost, by pool."""
+    found: dict[UUID, list[Node]] = defaultdict(list)
+    for node in Node.objects.filter(pool__in=pools, lost_at__isnull=True).order_by("name"):
+        found[node.pool_id].append(node)  # type: ignore[index]  # filtered by pool
+    return found
 
 
-def _cell(row: _Row | None, state: NodeState, wanted: bool, size: int) -> MatrixCell:
-    if state is NodeState.UNKNOWN and (row is not None or wanted):
-        return MatrixCell(UNKNOWN, row.bytes_done if row else 0, size, wanted)
-    if row is None:
-        return MatrixCell(EntryState.ABSENT.value if wanted else "", 0, size, wanted)
-    return MatrixCell(row.state.value, row.bytes_done, size, wanted)
-
-
-def _load(
-    pools: Sequence[NodePool],
-) -> tuple[Mapping[UUID, list[Node]], Mapping[UUID, list[Pin]], Mapping[UUID, list[_Row]]]:
-    ids = [pool.id for pool in pools]
-    nodes: dict[UUID, list[Node]] = defaultdict(list)
-    for node in Node.objects.filter(pool__in=ids, lost_at__isnull=True).order_by("name"):
-        nodes[node.pool_id].append(node)  # type: ignore[index]  # filtered by pool
-    pins: dict[UUID, list[Pin]] = defaultdict(list)
-    live = Pin.objects.filter(removed_at__isnull=True, version__artifact__isnull=False, pools__in=ids).distinct()
+def live_pins(pools: Sequence[NodePool]) -> Mapping[UUID, list[Pin]]:
+    """Pins in force whose version is Available, by pool and in the order of their versions' names."""
+    found: dict[UUID, list[Pin]] = defaultdict(list)
+    live = Pin.objects.filter(removed_at__isnull=True, version__artifact__isnull=False, pools__in=pools).distinct()
     live = live.select_related("version__model", "version__artifact").defer("version__artifact__manifest")
     for pin in live.prefetch_related("pools").order_by("version__model__name", "version__version"):
         for pool in pin.pools.all():
-            pins[pool.id].append(pin)
-    rows: dict[UUID, list[_Row]] = defaultdict(list)
-    entries = CacheEntry.objects.filter(node__pool__in=ids, node__lost_at__isnull=True).exclude(state__in=_GONE)
+            found[pool.id].append(pin)
+    return found
+
+
+def entry_rows(
+    pools: Sequence[NodePool], artifacts: Collection[UUID | None] | None = None
+) -> Mapping[UUID, list[EntryRow]]:
+    """Entries by node, one tuple each: model instances would be most of the time."""
+    entries = CacheEntry.objects.filter(node__pool__in=pools, node__lost_at__isnull=True).exclude(state__in=_GONE)
+    if artifacts is not None:
+        entries = entries.filter(artifact__in=artifacts)
     fields = ("node_id", "artifact_id", "artifact__digest", "artifact__size_bytes", "state", "bytes_done")
+    found: dict[UUID, list[EntryRow]] = defaultdict(list)
     for node_id, artifact_id, digest, size, state, done in entries.order_by().values_list(*fields):
-        rows[node_id].append(_Row(node_id, artifact_id, digest, size, EntryState(state), done))
-    return nodes, pins, rows
+        found[node_id].append(EntryRow(node_id, artifact_id, digest, size, EntryState(state), done))
+    return found
+
+
+def _counts(pools: Sequence[NodePool], now: datetime) -> _Counts:
+    """Entries on nodes whose state is known, counted by the database: (pool, artifact) → state → (copies, bytes)."""
+    known: QuerySet[Any] = nodes_list(now=now).filter(pool__in=pools, lost_at__isnull=True)
+    known = known.exclude(shown_state=NodeState.UNKNOWN)
+    grouped = (
+        CacheEntry.objects.filter(node__in=known.values("pk"))
+        .exclude(state__in=_GONE)
+        .order_by()
+        .values_list("node__pool", "artifact", "state")
+        .annotate(copies=Count("id"), arrived=Sum(Least("bytes_done", "artifact__size_bytes")))
+    )
+    found: dict[tuple[UUID, UUID], dict[EntryState, tuple[int, int]]] = defaultdict(dict)
+    for pool_id, artifact_id, state, copies, arrived in grouped:
+        found[pool_id, artifact_id][EntryState(state)] = (copies, arrived)
+    return found
+
+
+def _is_everywhere(pin: Pin) -> bool:
+    """A pin for every node: the database's counts are its coverage. Others need the domain's choice of nodes."""
+    return pin.placement_type == PlacementType.ALL and not pin.node_selector
 
 
 def _pool_coverage(
-    pool: NodePool, nodes: Sequence[Node], pins: Sequence[Pin], rows: Mapping[UUID, Sequence[_Row]], now: datetime
+    pool: NodePool,
+    nodes: Sequence[Node],
+    pins: Sequence[Pin],
+    counts: _Counts,
+    rows: Mapping[UUID, Sequence[EntryRow]],
+    now: datetime,
 ) -> PoolCoverage:
-    view = _view(pool, nodes, pins, rows, now)
-    artifacts = tuple(_artifact_coverage(view, pin) for pin in pins)
-    total = sum((one.coverage for one in artifacts), Coverage())
-    failed, in_flight = sum(one.failed for one in artifacts), sum(one.in_flight for one in artifacts)
+    states = Counter(state_of(node, pool, now) for node in nodes)
+    view = _view(pool, nodes, [pin for pin in pins if not _is_everywhere(pin)], rows, now)
+    artifacts = tuple(_artifact_coverage(view, pin, states, counts[pool.id, pin.version.artifact_id]) for pin in pins)  # type: ignore[index]
+    # Versions that share bytes share copies: the sum counts them once.
+    unique = {one.version.artifact_id: one for one in artifacts}.values()
+    total = sum((one.coverage for one in unique), Coverage())
+    failed, in_flight = sum(one.failed for one in unique), sum(one.in_flight for one in unique)
     return PoolCoverage(
         pool=pool,
         coverage=total,
         artifacts=artifacts,
-        nodes=dict(Counter(node.state.value for node in view.nodes)),
+        nodes={state.value: number for state, number in states.items()},
         failed=failed,
         in_flight=in_flight,
         state=coverage_state(total, failed=failed, in_flight=in_flight),
@@ -192,32 +211,46 @@ def coverage_state(total: Coverage, *, failed: int, in_flight: int) -> str:
     return UNKNOWN if total.unknown else "Partial"
 
 
-def _artifact_coverage(view: PoolView, pin: Pin) -> ArtifactCoverage:
-    assert pin.version.artifact is not None  # filtered in _load
-    digest = pin.version.artifact.digest
-    covered = counting.of_artifact(view, digest)
-    states = Counter(
-        entry.state
-        for node in view.nodes
-        if node.state is not NodeState.UNKNOWN
-        for entry in node.entries
-        if entry.digest == digest
-    )
-    failed = states[EntryState.FAILED]
-    in_flight = sum(states[state] for state in _IN_FLIGHT)
-    state = "Suspended" if pin.suspended and not covered.complete else ""
+def _artifact_coverage(
+    view: PoolView, pin: Pin, nodes: Mapping[NodeState, int], states: Mapping[EntryState, tuple[int, int]]
+) -> ArtifactCoverage:
+    assert pin.version.artifact is not None  # filtered in _pins
+    artifact = pin.version.artifact
+    if _is_everywhere(pin):
+        covered = _everywhere(artifact.size_bytes, nodes, states)
+    else:
+        covered = counting.of_artifact(view, artifact.digest)
+    failed = states.get(EntryState.FAILED, (0, 0))[0]
+    in_flight = sum(states.get(state, (0, 0))[0] for state in _IN_FLIGHT)
+    suspended = pin.suspended and not covered.complete
     return ArtifactCoverage(
         version=pin.version,
         pin_id=pin.id,
         coverage=covered,
         failed=failed,
         in_flight=in_flight,
-        state=state or coverage_state(covered, failed=failed, in_flight=in_flight),
+        state="Suspended" if suspended else coverage_state(covered, failed=failed, in_flight=in_flight),
+    )
+
+
+def _everywhere(size: int, nodes: Mapping[NodeState, int], states: Mapping[EntryState, tuple[int, int]]) -> Coverage:
+    """caches.domain.coverage.of_artifact for a pin on every node, from counts (tests hold the two together)."""
+    required, unknown = sum(nodes.values()), nodes.get(NodeState.UNKNOWN, 0)
+    ready = states.get(EntryState.READY, (0, 0))[0]
+    arriving = sum(states.get(state, (0, 0))[1] for state in _IN_FLIGHT)
+    return Coverage(
+        required=required,
+        ready=ready,
+        unknown=unknown,
+        bytes_required=required * size,
+        bytes_ready=ready * size,
+        bytes_unknown=unknown * size,
+        bytes_arrived=ready * size + arriving,
     )
 
 
 def _view(
-    pool: NodePool, nodes: Sequence[Node], pins: Sequence[Pin], rows: Mapping[UUID, Sequence[_Row]], now: datetime
+    pool: NodePool, nodes: Sequence[Node], pins: Sequence[Pin], rows: Mapping[UUID, Sequence[EntryRow]], now: datetime
 ) -> PoolView:
     """Only what counting reads: no policy, holds or throughput."""
     views: list[PinView] = []
@@ -234,17 +267,17 @@ def _view(
         cluster=pool.cluster.name,
         pool=pool.name,
         policy=PoolPolicy(),
-        nodes=tuple(_node(node, pool, rows[node.id], wanted, now) for node in nodes),
+        nodes=tuple(_node(node, pool, rows.get(node.id, ()), wanted, now) for node in nodes),
         pins=tuple(views),
         artifacts=artifacts,
     )
 
 
-def _node(node: Node, pool: NodePool, rows: Iterable[_Row], wanted: frozenset[str], now: datetime) -> NodeView:
+def _node(node: Node, pool: NodePool, rows: Iterable[EntryRow], wanted: frozenset[str], now: datetime) -> NodeView:
     return NodeView(
         name=node.name,
         uid=node.uid,
-        state=_state(node, pool, now),
+        state=state_of(node, pool, now),
         labels=node.labels,
         joined_at=node.joined_at,
         capacity_bytes=node.capacity_bytes,
@@ -259,7 +292,7 @@ def _node(node: Node, pool: NodePool, rows: Iterable[_Row], wanted: frozenset[st
     )
 
 
-def _state(node: Node, pool: NodePool, now: datetime) -> NodeState:
+def state_of(node: Node, pool: NodePool, now: datetime) -> NodeState:
     return node_state(
         ready=node.ready,
         schedulable=node.schedulable,
@@ -269,12 +302,3 @@ def _state(node: Node, pool: NodePool, now: datetime) -> NodeState:
         freshness_seconds=pool.freshness_seconds,
         now=now,
     )
-
-
-def _versions(artifact_ids: Iterable[UUID]) -> tuple[ModelVersion, ...]:
-    """One version for each artifact: those that share bytes share the column of the first."""
-    rows = ModelVersion.objects.filter(artifact__in=list(artifact_ids)).select_related("model", "artifact")
-    found: dict[UUID | None, ModelVersion] = {}
-    for version in rows.defer("artifact__manifest").order_by("model__name", "version"):
-        found.setdefault(version.artifact_id, version)
-    return tuple(found.values())

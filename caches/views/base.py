@@ -111,10 +111,6 @@ def node_url(node: Node) -> str:
     return reverse("node", args=[node.id])
 
 
-def version_label(version: ModelVersion) -> str:
-    return version.full_name
-
-
 def pool_of(node: Node) -> str:
     """The target that access to this node is granted on."""
     return node.pool.full_name if node.pool is not None else node.cluster.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import cast
+from urllib.parse import urlencode
 from uuid import UUID
 
 from csp.constants import SELF, UNSAFE_INLINE
@@ -14,15 +15,17 @@ from django.utils import timezone
 
 from caches import charts
 from caches.filters import NodeFilter
-from caches.selectors.coverage import pool_matrix, pools_coverage
+from caches.models import ModelVersion
+from caches.selectors.coverage import pools_coverage
 from caches.selectors.entries import artifact_name, entries_list
+from caches.selectors.matrix import MatrixCell, pool_matrix
 from caches.selectors.nodes import last_known, node_coverage, nodes_list, pools_list
 from caches.selectors.previews import node_forecast
-from caches.views.base import View, curl, node_url, readable, show, version_label, version_url
+from caches.views.base import View, curl, node_url, readable, show, version_url
 from caches.views.columns import entry_columns, entry_export_columns
 from caches.views.entries import entry_actions
 from caches.views.fleet_columns import forecast_columns, node_columns, pool_columns
-from controlplane.clusters.documents import NodeState
+from controlplane.clusters.documents import EntryState, NodeState
 from controlplane.clusters.models import Cluster, Node, NodePool
 from controlplane.errors import Missing
 from controlplane.web.formats import bytes_text, percent_text
@@ -88,7 +91,7 @@ def pool(request: HttpRequest, name: str, suffix: str = "") -> HttpResponse:
                 (node, [matrix.cells[node.id, version.artifact_id] for version in matrix.versions])  # type: ignore[index]
                 for node in matrix.nodes
             ],
-            "heatmap": charts.coverage_heatmap(matrix, node_url=node_url, version_label=version_label),
+            "heatmap": charts.coverage_heatmap(matrix, cell_url=cell_url),
             "loop": getattr(found, "loop", None),
             "states": [state.value for state in NodeState],
             "curl": curl(request, f"node-pools/{found.full_name}"),
@@ -143,7 +146,6 @@ def node(request: HttpRequest, node_id: UUID, suffix: str = "") -> HttpResponse:
             "incarnations": nodes_list(targets=readable(request))
             .filter(cluster=found.cluster, name=found.name)
             .exclude(pk=found.pk),
-            "selected_version": request.GET.get("version", ""),
             "curl": curl(request, f"nodes/{found.id}"),
         },
         title=found.name,
@@ -155,6 +157,13 @@ def node(request: HttpRequest, node_id: UUID, suffix: str = "") -> HttpResponse:
         tables=(table, forecast),
         suffix=suffix,
     )
+
+
+def cell_url(found: Node, version: ModelVersion, cell: MatrixCell) -> str:
+    """A cell that should be warm and is not leads to the reason, every other one to its node."""
+    if cell.wanted and cell.state != EntryState.READY:
+        return f"{version_url(version)}?{urlencode({'why': found.name})}#why-{found.id}"
+    return node_url(found)
 
 
 def _pool(name: str, targets: frozenset[str] | None) -> NodePool:

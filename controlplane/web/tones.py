@@ -85,4 +85,4 @@ def look_of(state: str) -> Look:
 def words_of(state: str) -> str:
     """ "NotReady" → "Not ready": CamelCase is for machines."""
     words = "".join(f" {letter.lower()}" if letter.isupper() and n else letter for n, letter in enumerate(state))
-    return words or "None"
+    return words

@@ -12,16 +12,15 @@ from django.test import Client
 from django.utils import timezone
 
 from caches import charts
-from caches.selectors.coverage import pool_matrix
+from caches.selectors.matrix import pool_matrix
+from caches.views.fleet import cell_url
 from tests import factories
 from tests.views.conftest import Stage
 
 
 def heatmap(stage: Stage) -> dict[str, Any]:
     matrix = pool_matrix(stage.pool, now=timezone.now())
-    return charts.coverage_heatmap(
-        matrix, node_url=lambda node: f"/nodes/{node.id}", version_label=lambda version: version.full_name
-    )
+    return charts.coverage_heatmap(matrix, cell_url=cell_url)
 
 
 def disk(**changes: Any) -> dict[str, Any]:
@@ -53,11 +52,17 @@ def test_it_hatches_what_is_unknown_and_never_counts_it_as_ready(stage: Stage) -
     assert [state for state, token in charts._TOKENS.items() if token == "--ok-solid"] == ["Ready"]
 
 
-def test_it_leads_from_each_cell_to_its_node(stage: Stage) -> None:
+def test_it_leads_to_the_node_or_to_the_reason(stage: Stage, victor: Client) -> None:
     heat, hatch = heatmap(stage)["data"]
-    for row, node in zip(heat["customdata"], stage.nodes, strict=True):
-        assert all(url.startswith(f"/nodes/{node.id}?version=") for url in row)
-    assert hatch["customdata"] == [heat["customdata"][3][0]]
+    urls = heat["customdata"]
+    n1, n2, n3, n4 = stage.nodes
+    assert urls[0] == [f"/nodes/{n1.id}", f"/nodes/{n1.id}"]
+    for line, node in zip(urls[1:], (n2, n3, n4), strict=True):
+        assert line == [f"/models/llama/versions/v1?why={node.name}#why-{node.id}", f"/nodes/{node.id}"]
+    assert hatch["customdata"] == [urls[3][0]]
+    page = victor.get(urls[2][0].partition("#")[0]).content.decode()
+    assert re.search(rf'<details[^>]*id="why-{n3.id}" open>', page)
+    assert not re.search(rf'<details[^>]*id="why-{n2.id}" open>', page)
 
 
 def test_it_shows_progress_in_the_cell(stage: Stage) -> None:
@@ -70,7 +75,7 @@ def test_it_has_a_sign_and_a_colour_for_every_state() -> None:
 
 def test_it_draws_an_empty_pool(db: None) -> None:
     matrix = pool_matrix(factories.pool(), now=timezone.now())
-    spec = charts.coverage_heatmap(matrix, node_url=str, version_label=str)
+    spec = charts.coverage_heatmap(matrix, cell_url=cell_url)
     go.Figure(spec)
     assert len(spec["data"]) == 1
 

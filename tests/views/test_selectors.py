@@ -19,7 +19,8 @@ from caches.domain.plans import (
 )  # fmt: skip
 from caches.models import PoolLoop
 from caches.selectors import overview
-from caches.selectors.coverage import pool_matrix, pools_coverage
+from caches.selectors.coverage import pools_coverage
+from caches.selectors.matrix import pool_matrix
 from caches.selectors.nodes import pools_list
 from caches.selectors.why import named, pin_fits
 from controlplane.clusters.documents import Action, EntryState
@@ -40,6 +41,41 @@ def test_it_counts_ready_arriving_failed_and_unknown_apart(stage: Stage) -> None
     assert covered.coverage.bytes_arrived == 125 * MIB
     assert covered.state == "Degraded"
     assert covered.nodes == {"Ready": 3, "Unknown": 1}
+
+
+def test_it_counts_like_the_domain(stage: Stage) -> None:
+    factories.entry(on=stage.nodes[3], of=stage.llama.artifact)
+    factories.entry(on=factories.node(of=stage.pool), of=stage.llama.artifact, state=EntryState.QUEUED)
+    factories.entry(on=factories.node(of=stage.pool, ready=False), of=stage.llama.artifact)
+    factories.entry(on=factories.node(of=stage.pool, ready=None), of=stage.llama.artifact)
+    factories.entry(on=factories.node(of=stage.pool), of=stage.llama.artifact, state=EntryState.EVICTING)
+    [by_database] = pools_coverage(now=timezone.now())
+    stage.pin.node_selector = stage.pool.selector  # every node has it: the domain is asked, and must agree
+    stage.pin.save()
+    [by_domain] = pools_coverage(now=timezone.now())
+    assert by_database.coverage == by_domain.coverage
+    assert by_database.coverage.required == 8
+
+
+def test_it_counts_copies_that_two_versions_share_once(stage: Stage) -> None:
+    [before] = pools_coverage(now=timezone.now())
+    twin = factories.version(model="llama-twin", artifact=stage.llama.artifact)
+    factories.pin(of=twin, pools=(stage.pool,))
+    [after] = pools_coverage(now=timezone.now())
+    assert len(after.artifacts) == 2
+    assert after.coverage == before.coverage
+
+
+def test_it_names_the_worst_versions_first_and_counts_the_rest(stage: Stage) -> None:
+    for number in range(7):
+        version = factories.version(model=f"a-{number}")
+        factories.pin(of=version, pools=(stage.pool,))
+        for node in stage.nodes:
+            factories.entry(on=node, of=version.artifact)
+    stage.nodes[3].delete()
+    [covered] = pools_coverage(now=timezone.now())
+    assert [one.state for one in covered.worst] == ["Degraded"] + ["Warm"] * 5
+    assert (covered.others, covered.others_warm) == (2, True)
 
 
 def test_it_names_each_state_of_coverage(stage: Stage) -> None:
@@ -72,7 +108,7 @@ def test_it_takes_a_pool_with_everything_it_needs_in_few_queries(
 ) -> None:
     for _ in range(3):
         factories.node(of=factories.pool(of=stage.pool.cluster))
-    with django_assert_max_num_queries(5):  # type: ignore[operator]
+    with django_assert_max_num_queries(6):  # type: ignore[operator]
         assert len(pools_coverage(now=timezone.now())) == 4
 
 
