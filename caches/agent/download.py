@@ -13,7 +13,7 @@ from pathlib import Path
 from caches.agent import safefs
 from caches.agent.capacity import Claim, Ledger
 from caches.agent.fetch import Lane, Reader, fetch_range
-from caches.agent.journal import Journal, journal_read
+from caches.agent.journal import Journal, Segment, journal_read
 from caches.agent.limits import Stopped
 from caches.agent.marker import MarkedFile
 from caches.agent.record import Meter
@@ -52,12 +52,10 @@ class Download:
         """A request thread may still write; nobody else may start on this partial tree."""
         return any(thread.is_alive() for thread in self.threads)
 
-    # Progress of fetch_range
-    def moved(self, count: int) -> None:
-        self.meter.add(count)
-
-    def written(self, count: int) -> None:
-        self.claim.move(count)
+    def settle(self, segment: Segment, crc: int) -> None:
+        """A journal line needs no sync of its own: it is a claim that is checked on resume, whatever was lost."""
+        self._journal.append(segment, crc)
+        self.board.settle(segment, crc)
 
     def fetch(self) -> None:
         """Every byte on disk and in the journal. Raises Stopped, HearthError, OSError; what is done stays done."""
@@ -115,15 +113,13 @@ class Download:
                     self.board.settle(segment, piece.claimed)
                     return
                 self.claim.move(-segment.size_bytes)
-            crc = fetch_range(
+            fetch_range(
                 reader=self.reader, uri=self.uri, file=file, start=segment.start, end=segment.end, fd=fd,
-                lane=self.lane, progress=self, before=self.ledger.check,
+                lane=self.lane, progress=_Numbered(self, segment.file), before=self.ledger.check,
             )  # fmt: skip
             os.fdatasync(fd)
         finally:
             os.close(fd)
-        self._journal.append(segment, crc)
-        self.board.settle(segment, crc)
 
     def _tick(self, count: int) -> None:
         if self.lane.stopped.is_set():
@@ -190,6 +186,23 @@ class Download:
         kept = self.board.claims(without=frozenset(numbers))
         lines = b"".join(b"S %d %d %d %016x\n" % (s.file, s.start, s.end, crc) for s, crc in kept.items())
         safefs.write_atomically(self.journal_path.parent, self.journal_path.name, lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """Progress of one request, which knows its file by number."""
+
+    download: Download
+    number: int
+
+    def moved(self, count: int) -> None:
+        self.download.meter.add(count)
+
+    def written(self, count: int) -> None:
+        self.download.claim.move(count)
+
+    def finished(self, start: int, end: int, crc: int) -> None:
+        self.download.settle(Segment(self.number, start, end), crc)
 
 
 def _parents(path: str) -> list[str]:

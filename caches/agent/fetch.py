@@ -49,12 +49,17 @@ class Progress(Protocol):
         """``count`` bytes are on the disk."""
         ...
 
+    def finished(self, start: int, end: int, crc: int) -> None:
+        """These bytes are on the disk and have this CRC64NVME; together the pieces are the whole range."""
+        ...
+
 
 @dataclass(slots=True)
 class Cursor:
-    """The next byte to write and the CRC64NVME of those before it."""
+    """The next byte to write, and the piece that is growing before it with its CRC64NVME."""
 
     at: int
+    began: int
     crc: int = 0
 
 
@@ -69,10 +74,10 @@ def fetch_range(
     lane: Lane,
     progress: Progress,
     before: Callable[[int], None],
-) -> int:
-    """Write [start, end) of ``file`` at its offset in ``fd`` and return its CRC64NVME. ``before(bytes)`` is called
-    ahead of each request and may refuse. Raises Stopped, HearthError of the source or of ``before``, OSError."""
-    cursor, fruitless = Cursor(start), 0
+) -> None:
+    """Write [start, end) of ``file`` at its offset in ``fd``. ``before(bytes)`` is called ahead of each request and
+    may refuse. Raises Stopped, HearthError of the source or of ``before``, OSError; finished pieces stay finished."""
+    cursor, fruitless = Cursor(start, start), 0
     while cursor.at < end:
         began = cursor.at
         try:
@@ -87,7 +92,6 @@ def fetch_range(
             if fruitless >= lane.tuning.range_attempts:
                 raise
             _pause(lane, error, fruitless)
-    return cursor.crc
 
 
 def _unavailable(what: str, detail: str) -> Transient:
@@ -123,6 +127,9 @@ def _write(
                 cursor.crc = crc64nvme(part, cursor.crc)
                 cursor.at += len(part)
                 progress.written(len(part))
+                if cursor.at == end or cursor.at - cursor.began >= lane.tuning.checkpoint_bytes:
+                    progress.finished(cursor.began, cursor.at, cursor.crc)
+                    cursor.began, cursor.crc = cursor.at, 0
     finally:
         close = getattr(stream, "close", None)
         if close:

@@ -1,4 +1,4 @@
-"""What of a partial tree is finished: one line for each segment whose bytes were written and synced.
+"""What of a partial tree is finished: one line for each piece of a file whose bytes were written.
 
 The journal is a claim, never a proof: whoever resumes reads the bytes again and compares the checksum. So a torn or
 damaged line costs a repeat of one segment and nothing else. Lines: ``S <file> <start> <end> <crc64nvme hex>``.
@@ -55,7 +55,7 @@ class Journal:
             os.write(self._fd, b"\n")  # close a torn line, or the next one would be lost with it
 
     def append(self, segment: Segment, crc: int) -> None:
-        """Call only after the segment's bytes were synced."""
+        """Call only after the segment's bytes were written."""
         line = b"S %d %d %d %016x\n" % (segment.file, segment.start, segment.end, crc)
         with self._lock:
             if self._fd >= 0:

@@ -11,7 +11,8 @@ MIB = 1024 * 1024
 class Tuning:
     """Sizes are bytes, times seconds, rates bytes per second."""
 
-    segment_bytes: int = 16 * MIB  # the unit of resume: what a crash may cost again, once for each running request
+    segment_bytes: int = 16 * MIB  # one request, synced to the disk when it is complete
+    checkpoint_bytes: int = 2 * MIB  # the unit of resume: what a kill may cost again, once for each running request
     write_bytes: int = 256 * 1024  # largest single pwrite, so that a throttle and a cancel are felt soon
     stall_seconds: float = 30.0  # no byte for so long: the range is asked for again from its last byte
     range_attempts: int = 5  # in a row without one new byte, then the whole download fails and backs off

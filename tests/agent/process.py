@@ -68,7 +68,7 @@ class Node:
             "--uid",
             self.uid,
         ]
-        process = subprocess.Popen([*argv, "--uid", self.uid, "--segment-bytes", str(MIB), *more], cwd=ROOT, env=keep)
+        process = subprocess.Popen([*argv, "--uid", self.uid, *more], cwd=ROOT, env=keep)
         if self.process is None or self.process.poll() is not None:
             self.process = process
         return process
