@@ -14,6 +14,7 @@ class Tuning:
     segment_bytes: int = 16 * MIB  # one request, synced to the disk when it is complete
     checkpoint_bytes: int = 2 * MIB  # the unit of resume: what a kill may cost again, once for each running request
     write_bytes: int = 256 * 1024  # largest single pwrite, so that a throttle and a cancel are felt soon
+    recheck_bytes: int = 1 * MIB  # a file without a content checksum that is larger has its revision checked at the end
     stall_seconds: float = 30.0  # no byte for so long: the range is asked for again from its last byte
     range_attempts: int = 5  # in a row without one new byte, then the whole download fails and backs off
     range_pause_seconds: float = 0.5  # doubled for each attempt in a row

@@ -106,12 +106,13 @@ def test_it_moves_less_than_sixty_percent_again_after_kill_9_at_half(node: Node,
     assert entry.attempts == 0 and not list((node.store.base / "partial").iterdir())
 
 
-@pytest.mark.parametrize("anchored", [True, False])
+@pytest.mark.parametrize(("anchored", "segment"), [(True, MIB), (False, MIB), (False, 2 * SIZE)])
 def test_it_publishes_nothing_of_an_object_that_was_overwritten(
-    node: Node, bucket: str, upload: Upload, client: S3Client, anchored: bool
+    node: Node, bucket: str, upload: Upload, client: S3Client, anchored: bool, segment: int
 ) -> None:
+    """Also when the one request was already open, and no checksum could tell."""
     manifest = upload(noise(SIZE), anchored=anchored)
-    node.start()
+    node.start("--segment-bytes", str(segment))
     node.want(manifest, f"s3://{bucket}/m", limits=Limits(bytes_per_second=SIZE // 3, max_requests=2))
     node.until(lambda entry: entry.bytes_done >= SIZE // 4)
     client.put_object(Bucket=bucket, Key="m/weights.bin", Body=noise(SIZE, 7), ChecksumAlgorithm="CRC64NVME")
