@@ -193,7 +193,7 @@ def changes(event: AuditEvent) -> list[str]:
         return []
     return [
         f"{name} {_short(before.get(name))} → {_short(after.get(name))}"
-        for name in sorted({*before, *after})
+        for name in sorted(before.keys() & after.keys())
         if before.get(name) not in (None, "", [], after.get(name))
     ]
 

@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from django.conf import settings
 from django.db import connection, transaction
-from django.http import HttpRequest
 from django.utils import timezone
 
 from controlplane.audit.models import AuditEvent, Via
@@ -23,15 +21,6 @@ WINDOW = timedelta(minutes=15)
 PER_NAME = 5
 PER_ADDRESS = 50
 _ACTION = "account.sign-in-failed"
-
-
-def address_of(request: HttpRequest) -> str:
-    """The client's address: the hop in front of the proxies that are trusted, never one that the client wrote."""
-    hops = [hop.strip() for hop in request.headers.get("X-Forwarded-For", "").split(",") if hop.strip()]
-    trusted: int = settings.TRUSTED_PROXIES
-    if trusted and len(hops) >= trusted:
-        return hops[-trusted][:64]
-    return str(request.META.get("REMOTE_ADDR", ""))[:64]
 
 
 @contextmanager

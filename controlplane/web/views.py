@@ -10,6 +10,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 
+from controlplane.accounts.authentication import client_address
 from controlplane.web import lockout
 from controlplane.web.context import THEMES
 from controlplane.web.errors import request_id_of
@@ -36,7 +37,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 
 def _attempt(request: HttpRequest, username: str) -> tuple[str, int]:
     """("", 200) when signed in; otherwise what to say and the status."""
-    address, request_id = lockout.address_of(request), request_id_of(request)
+    address, request_id = client_address(request)[:64], request_id_of(request)
     with lockout.one_at_a_time(address):
         if lockout.is_locked(username=username, address=address):
             return _LOCKED, 429

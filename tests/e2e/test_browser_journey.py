@@ -153,7 +153,7 @@ def test_it_stays_live_without_disturbing_the_person(browser: Browser, program: 
     expect(page.locator("#stamp")).to_have_attribute("data-state", "live")
     page.get_by_text("The same as a table").click()
     page.get_by_label("State").focus()
-    before = page.evaluate("scrollTo(0, 150) ?? scrollY")
+    before = page.evaluate("(scrollTo(0, 150), scrollY)")
     with page.expect_response(lambda response: "x-hearth-as-of" in response.headers, timeout=15_000):
         page.mouse.move(5, 5)
     with page.expect_response(lambda response: "x-hearth-as-of" in response.headers, timeout=15_000) as second:
