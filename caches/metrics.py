@@ -10,11 +10,10 @@ from django.utils import timezone
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from caches.domain.coverage import of_artifact
 from caches.models import CacheEntry, PoolLoop, Transfer, WebhookDelivery
-from caches.selectors.pool_view import pool_view
+from caches.selectors.coverage import ArtifactCoverage, pools_coverage
+from caches.selectors.entries import entries_list
 from controlplane.clusters.documents import EntryState
-from controlplane.clusters.models import NodePool
 from controlplane.operations.models import ACTIVE_STATES, Operation
 from controlplane.web.readiness import Finding
 
@@ -24,7 +23,7 @@ _POOL = ["cluster", "pool"]
 
 
 class CachesCollector(Collector):
-    """A few queries, and one view of each pool for its coverage."""
+    """A few queries, however many pools there are."""
 
     def collect(self) -> Iterator[Metric]:
         """Every family; names end in their unit."""
@@ -64,12 +63,10 @@ def _coverage() -> Iterator[Metric]:
     unknown = GaugeMetricFamily("hearth_coverage_unknown", "Required copies on silent nodes.", labels=labels)
     wanted_bytes = GaugeMetricFamily("hearth_coverage_required_bytes", "Bytes that pins ask for.", labels=labels)
     ready_bytes = GaugeMetricFamily("hearth_coverage_ready_bytes", "Required bytes that are ready.", labels=labels)
-    now = timezone.now()
-    for pool in NodePool.objects.select_related("cluster"):
-        view = pool_view(pool, now=now)
-        for digest in sorted({pin.digest for pin in view.pins}):
-            found = of_artifact(view, digest)
-            values = [pool.cluster.name, pool.name, view.artifacts[digest].name, digest]
+    for covered in pools_coverage(now=timezone.now()):
+        for digest, one in sorted(_by_digest(covered.artifacts).items()):
+            found = one.coverage
+            values = [covered.pool.cluster.name, covered.pool.name, one.version.full_name, digest]
             required.add_metric(values, found.required)
             ready.add_metric(values, found.ready)
             unknown.add_metric(values, found.unknown)
@@ -78,14 +75,27 @@ def _coverage() -> Iterator[Metric]:
     yield from (required, ready, unknown, wanted_bytes, ready_bytes)
 
 
+def _by_digest(artifacts: Iterable[ArtifactCoverage]) -> Mapping[str, ArtifactCoverage]:
+    """One coverage for each artifact: the widest, where versions that share bytes are pinned apart."""
+    found: dict[str, ArtifactCoverage] = {}
+    for one in artifacts:
+        assert one.version.artifact is not None  # only Available versions are counted
+        known = found.get(one.version.artifact.digest)
+        if known is None or known.coverage.required < one.coverage.required:
+            found[one.version.artifact.digest] = one
+    return found
+
+
 def _entries() -> Metric:
-    family = GaugeMetricFamily("hearth_entries", "Cache entries by observed state.", labels=[*_POOL, "state", "reason"])
+    text = "Cache entries by state; Unknown on silent nodes."
+    family = GaugeMetricFamily("hearth_entries", text, labels=[*_POOL, "state", "reason"])
     rows = (
-        CacheEntry.objects.filter(node__lost_at__isnull=True, node__pool__isnull=False)
+        entries_list()
+        .filter(node__lost_at__isnull=True, node__pool__isnull=False)
         .exclude(state=EntryState.LOST)
-        .values_list("node__pool__cluster__name", "node__pool__name", "state", "reason")
+        .values_list("node__pool__cluster__name", "node__pool__name", "shown_state", "reason")
         .annotate(count=Count("id"))
-        .order_by("node__pool__cluster__name", "node__pool__name", "state", "reason")
+        .order_by("node__pool__cluster__name", "node__pool__name", "shown_state", "reason")
     )
     for cluster, pool, state, reason, count in rows:
         family.add_metric([cluster, pool, state, reason], count)

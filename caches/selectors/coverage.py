@@ -22,7 +22,7 @@ from caches.models import CacheEntry, ModelVersion, Pin
 from caches.selectors.nodes import Targets, nodes_list, pools_list
 from caches.selectors.pool_view import pin_view
 from controlplane.clusters.documents import ArtifactKind, EntryState, NodeState
-from controlplane.clusters.freshness import node_state
+from controlplane.clusters.freshness import is_fresh, node_state
 from controlplane.clusters.models import Node, NodePool
 
 UNKNOWN = "Unknown"
@@ -147,9 +147,9 @@ def entry_rows(
 
 
 def _counts(pools: Sequence[NodePool], now: datetime) -> _Counts:
-    """Entries on nodes whose state is known, counted by the database: (pool, artifact) → state → (copies, bytes)."""
+    """Entries on nodes whose reports are fresh, counted by the database: (pool, artifact) → state → (copies, bytes)."""
     known: QuerySet[Any] = nodes_list(now=now).filter(pool__in=pools, lost_at__isnull=True)
-    known = known.exclude(shown_state=NodeState.UNKNOWN)
+    known = known.filter(silent=False)
     grouped = (
         CacheEntry.objects.filter(node__in=known.values("pk"))
         .exclude(state__in=_GONE)
@@ -177,8 +177,9 @@ def _pool_coverage(
     now: datetime,
 ) -> PoolCoverage:
     states = Counter(state_of(node, pool, now) for node in nodes)
+    counted = Counter(counted_state(node, pool, now) for node in nodes)
     view = _view(pool, nodes, [pin for pin in pins if not _is_everywhere(pin)], rows, now)
-    artifacts = tuple(_artifact_coverage(view, pin, states, counts[pool.id, pin.version.artifact_id]) for pin in pins)  # type: ignore[index]
+    artifacts = tuple(_artifact_coverage(view, pin, counted, counts[pool.id, pin.version.artifact_id]) for pin in pins)  # type: ignore[index]
     # Versions that share bytes share copies: the sum counts them once.
     unique = {one.version.artifact_id: one for one in artifacts}.values()
     total = sum((one.coverage for one in unique), Coverage())
@@ -277,7 +278,7 @@ def _node(node: Node, pool: NodePool, rows: Iterable[EntryRow], wanted: frozense
     return NodeView(
         name=node.name,
         uid=node.uid,
-        state=state_of(node, pool, now),
+        state=counted_state(node, pool, now),
         labels=node.labels,
         joined_at=node.joined_at,
         capacity_bytes=node.capacity_bytes,
@@ -302,3 +303,10 @@ def state_of(node: Node, pool: NodePool, now: datetime) -> NodeState:
         freshness_seconds=pool.freshness_seconds,
         now=now,
     )
+
+
+def counted_state(node: Node, pool: NodePool, now: datetime) -> NodeState:
+    """The state by which copies are counted: what a silent agent once reported is unknown, NotReady or not."""
+    state = state_of(node, pool, now)
+    silent = not is_fresh(node.reported_at, freshness_seconds=pool.freshness_seconds, now=now)
+    return NodeState.UNKNOWN if silent and state is not NodeState.LOST else state

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db.models import (
+    BooleanField,
     Case,
     CharField,
     Count,
@@ -58,10 +59,15 @@ def pools_list(*, targets: Targets = None) -> QuerySet[NodePool]:
 
 
 def nodes_list(*, targets: Targets = None, now: datetime | None = None) -> QuerySet[Node]:
-    """Node incarnations with cluster and pool; ``shown_state`` is their NodeState at ``now``."""
+    """Node incarnations with cluster and pool; ``shown_state`` is their NodeState at ``now``.
+
+    ``silent`` says that nobody knows what they hold now: also of a NotReady node whose agent has not reported lately.
+    """
+    at = now or timezone.now()
     visible = targets_filter(targets, cluster="cluster__name", pool="pool__name")
     rows = Node.objects.filter(visible).select_related("cluster", "pool__cluster")
-    return rows.annotate(shown_state=_node_state(now or timezone.now()))
+    silent = Q(lost_at__isnull=True) & (stale(at, "observed_at", "pool__") | stale(at, "reported_at", "pool__"))
+    return rows.annotate(shown_state=_node_state(at), silent=ExpressionWrapper(silent, output_field=BooleanField()))
 
 
 def stale(now: datetime, field: str, pool: str) -> Q:
@@ -89,7 +95,7 @@ def free_bytes(node: Node) -> int | None:
 
 
 def node_coverage(nodes: Sequence[Node]) -> Mapping[UUID, NodeCoverage]:
-    """Coverage of each node in three queries, however many nodes. Nodes need ``shown_state`` (nodes_list)."""
+    """Coverage of each node in three queries, however many nodes. Nodes need ``silent`` (nodes_list)."""
     entries = _entries_by_node(nodes)
     pins = _pins_by_pool({node.pool_id for node in nodes if node.pool_id is not None})
     return {node.id: _coverage(node, pins.get(node.pool_id, ()), entries.get(node.id, {})) for node in nodes}
@@ -133,7 +139,7 @@ def _coverage(node: Node, pins: Sequence[Pin], entries: Mapping[UUID, CacheEntry
         for pin in pins
         if _belongs(pin, node, entries.get(pin.version.artifact_id))  # type: ignore[arg-type]
     }
-    fresh = node.shown_state != NodeState.UNKNOWN  # type: ignore[attr-defined]  # annotated by nodes_list
+    fresh = not node.silent  # type: ignore[attr-defined]  # annotated by nodes_list
     ready = {
         artifact: size
         for artifact, size in needed.items()

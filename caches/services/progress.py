@@ -15,7 +15,7 @@ from caches.models import CacheEntry, Pin
 from caches.services.pool_rounds import pools_mark_dirty
 from caches.services.progress_targets import Seen, gate_target, targets_record, targets_seen, warm_target
 from controlplane.audit.services import Actor, audit_write
-from controlplane.clusters.documents import Action, EntryState, NodeState
+from controlplane.clusters.documents import Action, EntryState
 from controlplane.errors import Permanent
 from controlplane.operations.models import Operation, OperationState, TargetState
 from controlplane.operations.services import (
@@ -164,7 +164,7 @@ def _record_bytes(operation: Operation, seen: list[Seen], decided: Gate, *, susp
 
 def _acknowledge_when_quiet(operation: Operation, seen: list[Seen]) -> bool:
     """Cancelled once no node that can be heard of is still fetching."""
-    busy = [s for s in seen if s.state is not NodeState.UNKNOWN and not s.lost and is_moving_bytes(s.entry_state)]
+    busy = [s for s in seen if not s.silent and not s.lost and is_moving_bytes(s.entry_state)]
     if busy:
         return True
     return operation_acknowledge(operation_id=operation.pk, message="The pin is suspended; what is warm stays.")

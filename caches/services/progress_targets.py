@@ -13,8 +13,9 @@ from django.utils import timezone
 from caches.domain.gating import Target
 from caches.domain.states import is_permanent
 from caches.models import CacheEntry, Pin, PoolLoop
+from caches.selectors.nodes import DEFAULT_FRESHNESS_SECONDS
 from controlplane.clusters.documents import Action, EntryState, NodeState
-from controlplane.clusters.freshness import node_state
+from controlplane.clusters.freshness import is_fresh, node_state
 from controlplane.clusters.models import Node
 from controlplane.operations.models import Operation, OperationTarget, TargetState
 
@@ -28,6 +29,7 @@ class Seen:
     state: NodeState
     entry: CacheEntry | None
     refusal: Mapping[str, Any] | None = None
+    silent: bool = False  # nobody knows what the node holds now, whatever the cluster calls its state
 
     @property
     def lost(self) -> bool:
@@ -50,8 +52,9 @@ def targets_seen(operation: Operation, artifact_id: UUID, pin: Pin | None = None
     for target in targets:
         node = nodes.get(target.key)
         state = NodeState.LOST if node is None else _state(node, now)
+        silent = node is not None and (state is NodeState.UNKNOWN or not _reported(node, now))
         entry = entries.get(target.key)
-        found.append(Seen(target, node, state, entry, refusals.get(node.uid) if node else None))
+        found.append(Seen(target, node, state, entry, refusals.get(node.uid) if node else None, silent))
     return found
 
 
@@ -62,9 +65,17 @@ def _state(node: Node, now: datetime) -> NodeState:
         observed_at=node.observed_at,
         reported_at=node.reported_at,
         lost_at=node.lost_at,
-        freshness_seconds=node.pool.freshness_seconds if node.pool else 120.0,
+        freshness_seconds=_freshness(node),
         now=now,
     )
+
+
+def _reported(node: Node, now: datetime) -> bool:
+    return is_fresh(node.reported_at, freshness_seconds=_freshness(node), now=now)
+
+
+def _freshness(node: Node) -> float:
+    return node.pool.freshness_seconds if node.pool else DEFAULT_FRESHNESS_SECONDS
 
 
 def _refusals(operation: Operation, nodes: Iterable[Node], pin: Pin) -> dict[str, Mapping[str, Any]]:
@@ -94,7 +105,7 @@ def gate_target(item: Seen) -> Target:
         state=EntryState.EVICTING if going else item.entry_state,
         reason=entry.reason if entry is not None and failed else "",
         refused=item.refusal is not None and item.entry_state is not EntryState.READY,
-        unknown=item.state is NodeState.UNKNOWN,
+        unknown=item.silent,
     )
 
 

@@ -14,6 +14,7 @@ from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
 from caches.models import PoolLoop, Transfer
+from caches.selectors.nodes import node_coverage, nodes_list
 from caches.services.pins import PinSpec, pin_create
 from controlplane.audit.services import Actor
 from controlplane.clusters.models import Cluster, Node
@@ -153,3 +154,25 @@ def test_metrics_can_ask_for_a_token(client: Client, db: None, settings: LazySet
     settings.METRICS_TOKEN = "s3cret"
     headers: dict[str, Any] = {"Authorization": sent} if sent else {}
     assert client.get("/metrics", headers=headers).status_code == status
+
+
+def test_metrics_and_nodes_count_what_a_stopped_node_reported_as_unknown(
+    client: Client, world: World, actor: Actor
+) -> None:
+    version = version_of(100 * MIB)
+    pin_create(actor=actor, spec=PinSpec(version_id=version.pk, pool_ids=(world.pool.pk,)))
+    world.settle()
+    # Its cluster calls it NotReady, and its agent is silent: what it holds is unknown all the same.
+    silent_since = timezone.now() - timedelta(hours=1)
+    Node.objects.filter(name="n2").update(ready=False, reported_at=silent_since)
+    found = scrape(client)
+    values = {name: [value for _, value in found[f"hearth_coverage_{name}"]] for name in ("required", "ready")}
+    assert values == {"required": [2.0], "ready": [1.0]}
+    assert found["hearth_coverage_unknown"][0][1] == 1
+    assert found["hearth_coverage_ready_bytes"][0][1] == 100 * MIB
+    assert {labels["state"]: value for labels, value in found["hearth_entries"]} == {"Ready": 1.0, "Unknown": 1.0}
+    nodes = {node.name: node for node in nodes_list()}
+    assert nodes["n2"].shown_state == "NotReady"  # type: ignore[attr-defined]
+    counted = node_coverage(list(nodes.values()))
+    assert (counted[nodes["n1"].pk].ready, counted[nodes["n2"].pk].ready) == (1, 0)
+    assert (counted[nodes["n2"].pk].required, counted[nodes["n2"].pk].bytes_ready) == (1, 0)

@@ -108,10 +108,11 @@ def test_a_lost_node_is_skipped(world: World, actor: Actor) -> None:
     assert states(done) == {"n1": "Succeeded", "n2": "Skipped"}
 
 
-def test_a_node_that_is_silent_never_counts_as_ready(world: World, actor: Actor) -> None:
+@pytest.mark.parametrize("said", [True, False])
+def test_a_node_that_is_silent_never_counts_as_ready(world: World, actor: Actor, said: bool) -> None:
     _, operation = warm(world, actor)
     world.settle()
-    Node.objects.filter(name="n1").update(reported_at=timezone.now() - timedelta(hours=1))
+    Node.objects.filter(name="n1").update(ready=said, reported_at=timezone.now() - timedelta(hours=1))
     waiting = step(operation)
     assert waiting.state == "Running" and states(waiting)["n1"] == "Running"
 
