@@ -12,7 +12,8 @@
 #
 # Exit 0: warm. 1: refused or failed; the last line names the code and the next step. 2: time is up, work goes on.
 # Safe to repeat: each step has an Idempotency-Key (set HEARTH_RUN_ID to keep it over a restarted job), the same
-# content registers once, and a version that is pinned already is only waited for.
+# content registers once, and a version that is pinned already on every --pool is only waited for. A pin that lacks a
+# pool is refused: adding pools to a pin is for people to decide.
 # Needs curl, and jq or python3.
 set -eu
 
@@ -79,7 +80,10 @@ if command -v jq >/dev/null; then
             elif ($name | endswith("#")) then setpath($path; $value | tonumber)
             else setpath($path; $value) end)' --args "$@"
     }
+    # A value as one part of an address.
+    escaped() { jq -rn --arg value "$1" '$value | @uri'; }
 elif command -v python3 >/dev/null; then
+    escaped() { python3 -c 'import sys, urllib.parse; print(urllib.parse.quote(sys.argv[1], safe=""))' "$1"; }
     field() {
         python3 -c 'import json, sys
 value = json.load(open(sys.argv[2], encoding="utf-8"))
@@ -118,6 +122,9 @@ call() {
         [ "$(left)" -gt 0 ] || out_of_time
         : >"$work/headers"
         set -- "$1" "$2" "${3:-}"
+        broken=0
+        seconds=$(($(left) + 10))
+        [ "$seconds" -lt 120 ] || seconds=120
         status=$({
             printf 'header = "Authorization: Bearer %s"\n' "$HEARTH_TOKEN"
             printf 'header = "Accept: application/json"\n'
@@ -125,14 +132,27 @@ call() {
                 printf 'header = "Content-Type: application/json"\nheader = "Idempotency-Key: %s-%s"\n' "$run" "$3"
                 printf 'data-binary = "@%s"\n' "$work/request"
             fi
-        } | curl -sS -K - -X "$1" --max-time 120 -o "$work/body" -D "$work/headers" -w '%{http_code}' "$api/$2") ||
-            status=000
-        case $status in
-        000 | 429 | 502 | 503 | 504) ;;
-        409) [ "$(field code)" = idempotency:key:running ] || return 0 ;;
-        *) return 0 ;;
+        } | curl -sS -K - -X "$1" --globoff --path-as-is --connect-timeout 10 --max-time "$seconds" -o "$work/body" -D "$work/headers" -w '%{http_code}' "$api/$2") ||
+            broken=$? status=000
+        case $broken in
+        1 | 2 | 3 | 4 | 60 | 77) # no scheme, no such option, no URL, no certificate: the same next time
+            fail pipeline:user:address "curl cannot call $api/$2 (its error $broken)." "Correct HEARTH_URL."
+            ;;
         esac
-        say "$1 $2 answered $status, trying again"
+        case $status in
+        000) last="curl error $broken" ;;
+        429 | 502 | 503 | 504) last="status $status" ;;
+        409)
+            answered=yes
+            [ "$(field code)" = idempotency:key:running ] || return 0
+            last="a twin of this call still runs"
+            ;;
+        *)
+            answered=yes
+            return 0
+            ;;
+        esac
+        say "$1 $2: $last, trying again"
         sleep "$(sed -n 's/^[Rr]etry-[Aa]fter: *\([0-9]\{1,2\}\).*/\1/p' "$work/headers" | head -n 1 | grep . || echo 2)"
     done
 }
@@ -140,7 +160,9 @@ call() {
 problem() { fail "$(field code)" "$(field detail)" "$(field next_step)"; }
 
 out_of_time() {
-    say "time is up after $timeout s; the work goes on${operation:+, follow $api/operations/$operation}"
+    [ -n "$answered" ] || fail pipeline:hearth:unreachable \
+        "Hearth did not answer once in $timeout s at $api (${last:-no time was left})." "Check HEARTH_URL and the network."
+    say "time is up after $timeout s; the work goes on${operation:+, follow $api/operations/$operation}${pin:+, see $api/pins/$pin}"
     exit 2
 }
 
@@ -173,7 +195,87 @@ follow() { # the operation in body, until it has ended
     done
 }
 
-operation=''
+condition() { # TYPE: sets $is, $reason and $message of the pin in body
+    is='' reason='' message='' index=$(field status.conditions.length)
+    while [ "$index" -gt 0 ]; do
+        index=$((index - 1))
+        [ "$(field "status.conditions.$index.type")" = "$1" ] || continue
+        is=$(field "status.conditions.$index.status")
+        reason=$(field "status.conditions.$index.reason")
+        message=$(field "status.conditions.$index.message")
+    done
+}
+
+required_nodes() { # how many nodes the gate of the pin in body wants
+    case $(field gate.type) in
+    Count) field gate.value ;;
+    Percent) echo $((($(field status.target) * $(field gate.value) + 99) / 100)) ;;
+    *) field status.target ;;
+    esac
+}
+
+covers() { # stops when the pin in body lacks one of the pools
+    missing='' index=$(field items.0.pools.length) has=''
+    while [ "$index" -gt 0 ]; do
+        index=$((index - 1))
+        has="$has $(field "items.0.pools.$index") "
+    done
+    IFS='
+'
+    for wanted in $pools; do
+        wanted=${wanted#*=}
+        case $has in *" $wanted "*) ;; *) missing="$missing${missing:+, }$wanted" ;; esac
+    done
+    IFS=$old_ifs
+    [ -z "$missing" ] || fail pin:user:other-pools "$model $version is pinned, but not on $missing." \
+        "Let somebody decide whether the pin $pin gets the pools $missing (PATCH /api/v1/pins/$pin), or leave them out."
+}
+
+hopeless() { # stops when the gate of the pin in body cannot open: too few nodes are left that may still become ready
+    condition Admitted
+    refused=0
+    [ "$is" != False ] || refused=1
+    [ "$refused" = 0 ] || [ "$(field gate.type)" = Timeout ] ||
+        [ $((target - refused)) -ge "$required" ] || fail "pin:user:$reason" "$message" "Free room, or add nodes."
+    [ "$failed" -gt 0 ] && [ "$(field gate.type)" != Timeout ] && [ $((target - failed)) -lt "$required" ] || return 0
+    digest=$(field digest)
+    # A failure that is tried again by itself has retry_at; only the others are final.
+    call GET "cache-entries?state=Failed&digest=$(escaped "$digest")&page_size=100"
+    [ "$status" = 200 ] || problem
+    final=0 index=$(field items.length)
+    while [ "$index" -gt 0 ]; do
+        index=$((index - 1))
+        [ -z "$(field "items.$index.retry_at")" ] || continue
+        final=$((final + 1))
+        message="$(field "items.$index.node"): $(field "items.$index.reason") $(field "items.$index.message")"
+    done
+    [ $((target - final)) -ge "$required" ] ||
+        fail pin:node:failed "$final of $target nodes failed, for example $message" "Read the entries of the pin $pin."
+}
+
+follow_pin() { # the pin's own status: its last operation may have ended before nodes or pools were added
+    began=$(date +%s)
+    while :; do
+        call GET "pins/$pin"
+        [ "$status" = 200 ] || problem
+        target=$(field status.target) ready=$(field status.ready) failed=$(field status.failed)
+        required=$(required_nodes)
+        condition Warm
+        [ "$is" != True ] || return 0
+        [ "$target" = 0 ] || [ "$ready" -lt "$required" ] || return 0
+        if [ "$(field gate.type)" = Timeout ] && [ "$target" -gt 0 ]; then
+            [ $(($(date +%s) - began)) -lt "$(field gate.value)" ] || return 0
+        fi
+        [ "$(field suspended | tr TF tf)" != true ] ||
+            fail pin:user:suspended "The pin $pin is suspended: nothing is fetched." "Resume it."
+        say "pin: $message"
+        [ "$target" = 0 ] || hopeless
+        [ "$(left)" -gt 0 ] || out_of_time
+        sleep 2
+    done
+}
+
+operation='' pin='' answered='' last=''
 old_ifs=$IFS
 IFS='
 '
@@ -182,7 +284,7 @@ set -f
 # shellcheck disable=SC2086
 body "version=$version" "source.connection=$connection" "source.uri=$uri" $sources >"$work/request"
 IFS=$old_ifs
-call POST "models/$model/versions?wait=$(patience)" register
+call POST "models/$(escaped "$model")/versions?wait=$(patience)" register
 case $status in 200 | 202) follow ;; *) problem ;; esac
 say "registered $model $version"
 
@@ -214,11 +316,13 @@ say "moves $(field total_bytes) bytes"
 call POST "pins?wait=$(patience)" pin
 if [ "$status" = 409 ] && [ "$(field code)" = pin:user:exists ]; then
     say "already pinned: waiting for that pin"
-    call GET "pins?model=$model&version=$version"
+    call GET "pins?model=$(escaped "$model")&version=$(escaped "$version")"
     [ "$status" = 200 ] || problem
-    operation=$(field items.0.operation_id)
-    [ -n "$operation" ] || fail pin:user:exists "The pin was made without an operation." "Read its status instead."
-    call GET "operations/$operation?wait=$(patience)"
+    pin=$(field items.0.id)
+    [ -n "$pin" ] || fail pin:user:exists "The version is pinned where this token cannot see it." "Use another token."
+    covers
+    follow_pin
+else
+    case $status in 200 | 202) follow ;; *) problem ;; esac
 fi
-case $status in 200 | 202) follow ;; *) problem ;; esac
 say "warm: $model $version"

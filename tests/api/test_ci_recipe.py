@@ -24,6 +24,7 @@ from caches.services.connections import connection_create
 from controlplane.accounts.models import Scope, User
 from controlplane.accounts.services import token_create
 from controlplane.audit.services import SYSTEM
+from controlplane.clusters.documents import EntryState
 from controlplane.clusters.models import Node
 from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind, OperationState
 from controlplane.operations.services import (
@@ -120,6 +121,7 @@ def test_it_warms_and_says_so_and_only_waits_when_it_runs_again(pipeline: Pipeli
     worker(succeed)
 
     first = pipeline.run()
+    factories.entry(on=Node.objects.get(), of=Pin.objects.get().version.artifact)
     again = pipeline.run()
 
     assert first.returncode == 0, first.stderr
@@ -210,6 +212,80 @@ def test_it_never_shows_the_token_to_the_process_list(pipeline: Pipeline, worker
     assert pipeline.run().returncode == 0
     assert "/api/v1/pins" in seen.read_text()
     assert pipeline.token not in seen.read_text()
+
+
+def test_it_refuses_a_pin_that_lacks_a_pool(pipeline: Pipeline, worker: Any) -> None:
+    worker(succeed)
+    more = factories.pool()
+    factories.node(of=more)
+
+    assert pipeline.run().returncode == 0
+    done = pipeline.run("--pool", more.full_name)
+
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "code=pin:user:other-pools" in last and more.full_name in last and pipeline.pool not in last
+    assert str(Pin.objects.get().pk) in last
+    assert Pin.objects.get().pools.count() == 1
+
+
+def test_it_waits_for_what_an_existing_pin_wants_now(pipeline: Pipeline, worker: Any) -> None:
+    worker(succeed)
+    assert pipeline.run().returncode == 0  # its operation has succeeded, and no node has the files
+
+    late = pipeline.run("--timeout", "5")
+    factories.entry(
+        on=Node.objects.get(),
+        of=Pin.objects.get().version.artifact,
+        state=EntryState.FAILED,
+        reason="IntegrityMismatch",
+        message="Wrong bytes.",
+    )
+    failed = pipeline.run()
+    Pin.objects.update(suspended=True)
+    suspended = pipeline.run()
+
+    assert late.returncode == 2, late.stderr
+    assert f"pins/{Pin.objects.get().pk}" in late.stderr.splitlines()[-1]
+    assert failed.returncode == 1 and "code=pin:node:failed" in failed.stderr, failed.stderr
+    assert "IntegrityMismatch Wrong bytes." in failed.stderr
+    assert suspended.returncode == 1 and "code=pin:user:suspended" in suspended.stderr, suspended.stderr
+
+
+@pytest.mark.parametrize(
+    ("gate_type", "value", "code"), [("All", 100, 2), ("Count", 1, 0), ("Percent", 50, 0), ("Timeout", 1, 0)]
+)
+def test_it_obeys_the_gate_of_an_existing_pin(
+    pipeline: Pipeline, worker: Any, gate_type: str, value: int, code: int
+) -> None:
+    worker(succeed)
+    assert pipeline.run().returncode == 0
+    pin = Pin.objects.get()
+    factories.entry(on=Node.objects.get(), of=pin.version.artifact)
+    factories.node(of=pin.pools.get())
+    Pin.objects.update(gate_type=gate_type, gate_value=value)
+
+    done = pipeline.run("--timeout", "5")
+
+    assert done.returncode == code, done.stderr
+
+
+def test_it_fails_when_nothing_ever_answered(pipeline: Pipeline, worker: Any) -> None:
+    closed = pipeline.url.rsplit(":", 1)[0] + ":9"
+
+    refused = pipeline.run("--timeout", "3", HEARTH_URL=closed)
+    wrong = pipeline.run(HEARTH_URL="http://[broken")
+
+    assert refused.returncode == 1 and "code=pipeline:hearth:unreachable" in refused.stderr, refused.stderr
+    assert "curl error 7" in refused.stderr
+    assert wrong.returncode == 1 and "code=pipeline:user:address" in wrong.stderr, wrong.stderr
+
+
+def test_it_sends_names_as_they_are(pipeline: Pipeline, worker: Any) -> None:
+    done = pipeline.run("--model", "a b/../{c}?x=1")
+
+    assert done.returncode == 1, done.stderr
+    assert "/api/v1/models/a b/../{c}?x=1/versions" in done.stderr  # the address that the server says it got
 
 
 def test_it_says_how_to_call_it() -> None:
