@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 
 def size_text(count: int) -> str:
-    """Bytes for people, decimal units, one digit where it says something: ``300 GB``, ``1.5 MB``, ``12 B``."""
+    """Bytes for people, in the units of the pages, one digit where it says something: ``300 GiB``, ``1.5 MiB``."""
     value = float(count)
-    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
-        if abs(value) < 999.95 or unit == "PB":
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if abs(value) < 1023.95 or unit == "PiB":
             text = f"{value:.1f}".removesuffix(".0")
             return f"{text} {unit}"
-        value /= 1000
+        value /= 1024
     raise AssertionError  # the loop always returns
 
 

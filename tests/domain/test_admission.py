@@ -9,7 +9,7 @@ import pytest
 from caches.domain.planning import plan
 from caches.domain.pool_view import DailyWindow
 from controlplane.clusters.documents import EntryState, NodeState
-from tests.domain.world import GB, LONG_AGO, NOW, entry, evicted, lines, moved, node, pin, view, waiting
+from tests.domain.world import GIB, LONG_AGO, NOW, entry, evicted, lines, moved, node, pin, view, waiting
 
 LATER = NOW + timedelta(minutes=5)
 
@@ -19,9 +19,9 @@ def test_it_refuses_300_units_on_a_disk_of_250_with_the_numbers() -> None:
     assert not made.moves
     (refusal,) = made.refusals
     assert refusal.reason == "InsufficientCapacity"
-    assert (refusal.need_bytes, refusal.free_bytes, refusal.reserved_bytes) == (300 * GB, 250 * GB, 0)
-    assert "300 GB" in refusal.detail and "250 GB" in refusal.detail
-    assert "at least 300 GB" in refusal.next_step
+    assert (refusal.need_bytes, refusal.free_bytes, refusal.reserved_bytes) == (300 * GIB, 250 * GIB, 0)
+    assert "300 GiB" in refusal.detail and "250 GiB" in refusal.detail
+    assert "at least 300 GiB" in refusal.next_step
     assert lines(made, "n") == {}
 
 
@@ -29,15 +29,15 @@ def test_it_does_not_admit_two_downloads_that_fit_only_alone() -> None:
     made = plan(view([node("n")], [pin("a", 900), pin("b")], {"a": 60, "b": 60}), NOW)
     assert moved(made) == [("n", "a")]
     (refusal,) = made.refusals
-    assert (refusal.digest, refusal.need_bytes) == ("b", 60 * GB)
-    assert (refusal.free_bytes, refusal.reserved_bytes) == (100 * GB, 60 * GB)
+    assert (refusal.digest, refusal.need_bytes) == ("b", 60 * GIB)
+    assert (refusal.free_bytes, refusal.reserved_bytes) == (100 * GIB, 60 * GIB)
 
 
 def test_it_counts_the_unwritten_remainder_of_what_is_in_flight() -> None:
     running = entry("a", EntryState.DOWNLOADING, 60, on_disk=50)
     made = plan(view([node("n", running)], [pin("a"), pin("b")], {"b": 41}), NOW)
     (refusal,) = made.refusals
-    assert (refusal.need_bytes, refusal.free_bytes, refusal.reserved_bytes) == (41 * GB, 50 * GB, 10 * GB)
+    assert (refusal.need_bytes, refusal.free_bytes, refusal.reserved_bytes) == (41 * GIB, 50 * GIB, 10 * GIB)
     assert not plan(view([node("n", running)], [pin("a"), pin("b")], {"b": 40}), NOW).refusals
 
 
@@ -46,20 +46,20 @@ def test_it_stays_under_the_high_watermark_with_other_bytes_and_orphans() -> Non
     fits = view([node("n", other=20, orphans=10)], [pin("m")], {"m": 50}, with_policy=room)
     assert moved(plan(fits, NOW)) == [("n", "m")]
     over = view([node("n", other=20, orphans=10)], [pin("m")], {"m": 51}, with_policy=room)
-    assert "30 GB lie outside" in plan(over, NOW).refusals[0].next_step
+    assert "30 GiB lie outside" in plan(over, NOW).refusals[0].next_step
 
 
 def test_it_asks_for_a_disk_on_which_the_model_would_really_fit() -> None:
     small = view([node("n", other=7)], [pin("m")], {"m": 300}, with_policy={"high_watermark": 0.85})
     step = plan(small, NOW).refusals[0].next_step
-    assert "361.2 GB" in step
+    assert "361.2 GiB" in step
     assert not plan(view([node("n", capacity=362, other=7)], [pin("m")], {"m": 300}), NOW).refusals
 
 
 def test_it_resumes_a_partial_tree_without_counting_it_twice() -> None:
-    half = node("n", orphans=50, partials={"m": 50 * GB})
+    half = node("n", orphans=50, partials={"m": 50 * GIB})
     made = plan(view([half], [pin("m")], {"m": 100}), NOW)
-    assert [(move.digest, move.bytes) for move in made.moves] == [("m", 50 * GB)]
+    assert [(move.digest, move.bytes) for move in made.moves] == [("m", 50 * GIB)]
 
 
 def test_it_lets_a_smaller_demand_use_room_that_refused_ones_leave() -> None:
@@ -147,7 +147,7 @@ def test_it_keeps_a_failed_entry_desired_until_its_agent_tries_again() -> None:
     assert "SourceUnavailable after 3 attempts" in made.waits[0].detail
     assert lines(made, "n") == {"m": "Ensure Retry"}
     due = plan(view([node("n", failed)], [pin("m")]), LATER)
-    assert [(move.reason.value, move.bytes) for move in due.moves] == [("Retry", 6 * GB)]
+    assert [(move.reason.value, move.bytes) for move in due.moves] == [("Retry", 6 * GIB)]
 
 
 def test_it_starts_no_more_than_the_node_and_the_pool_allow() -> None:
@@ -157,7 +157,7 @@ def test_it_starts_no_more_than_the_node_and_the_pool_allow() -> None:
     assert moved(made) == [("a", "m0"), ("b", "m0"), ("a", "m1")]
     assert waiting(made)[("b", "m1")] == "Pacing"
     assert set(lines(made, "b")) == {"m0"}
-    assert made.total_bytes == 8 * 10 * GB
+    assert made.total_bytes == 8 * 10 * GIB
 
 
 def test_it_evicts_nothing_for_a_move_that_still_waits_for_its_turn() -> None:
@@ -195,7 +195,7 @@ def test_it_fetches_again_what_is_pinned_while_it_is_being_removed() -> None:
 def test_it_repairs_and_says_how_much_is_left() -> None:
     broken = entry("m", EntryState.REPAIRING, on_disk=9, ready_at=LONG_AGO)
     made = plan(view([node("n", broken)], [pin("m")]), NOW)
-    assert [(move.reason.value, move.bytes) for move in made.moves] == [("Repair", GB)]
+    assert [(move.reason.value, move.bytes) for move in made.moves] == [("Repair", GIB)]
     assert lines(made, "n") == {"m": "Ensure Repair"}
 
 

@@ -8,7 +8,7 @@ from caches.domain.coverage import Coverage, of_artifact, of_node, of_pool, requ
 from caches.domain.pool_view import PoolView
 from controlplane.clusters.documents import EntryState, NodeState
 from tests.domain.fleet import pools
-from tests.domain.world import GB, count, entry, node, percent, pin, view
+from tests.domain.world import GIB, count, entry, node, percent, pin, view
 
 
 def test_it_counts_ready_and_unknown_apart() -> None:
@@ -20,7 +20,7 @@ def test_it_counts_ready_and_unknown_apart() -> None:
         node("broken", entry("m", EntryState.REPAIRING, on_disk=9)),
     ]
     made = of_artifact(view(nodes, [pin("m")]), "m")
-    assert made == Coverage(4, 1, 1, 40 * GB, 10 * GB, 10 * GB, 23 * GB)
+    assert made == Coverage(4, 1, 1, 40 * GIB, 10 * GIB, 10 * GIB, 23 * GIB)
     assert made.fraction == 0.25
     assert not made.complete
 
@@ -34,7 +34,7 @@ def test_it_is_complete_when_a_count_is_met_whichever_nodes_hold_it() -> None:
 
 def test_it_is_not_complete_when_a_count_has_too_few_nodes_to_be_on() -> None:
     made = of_artifact(view([node("a", entry("m"))], [pin("m", placement=count(3))]), "m")
-    assert (made.required, made.ready, made.bytes_required) == (3, 1, 30 * GB)
+    assert (made.required, made.ready, made.bytes_required) == (3, 1, 30 * GIB)
 
 
 def test_it_requires_a_copy_once_whatever_many_pins_want_it() -> None:

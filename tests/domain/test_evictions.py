@@ -10,7 +10,7 @@ from caches.domain.planning import forecast, plan
 from caches.domain.plans import EvictReason, Protection
 from caches.domain.pool_view import EntryView, HoldView
 from controlplane.clusters.documents import Action, EntryState, NodeState
-from tests.domain.world import GB, NOW, count, entry, evicted, hold, lines, moved, node, pin, view, waiting
+from tests.domain.world import GIB, NOW, count, entry, evicted, hold, lines, moved, node, pin, view, waiting
 
 HOUR = timedelta(hours=1)
 
@@ -73,9 +73,9 @@ def test_it_evicts_nothing_when_everything_together_would_not_suffice() -> None:
     made = plan(view([full], [pin("pinned"), pin("m")], {"m": 50}), NOW)
     assert not made.evictions
     (refusal,) = made.refusals
-    assert (refusal.need_bytes, refusal.free_bytes, refusal.reserved_bytes) == (50 * GB, 10 * GB, 0)
-    assert "30 GB" in refusal.detail
-    assert "60 GB pinned" in refusal.next_step
+    assert (refusal.need_bytes, refusal.free_bytes, refusal.reserved_bytes) == (50 * GIB, 10 * GIB, 0)
+    assert "30 GiB" in refusal.detail
+    assert "60 GiB pinned" in refusal.next_step
 
 
 def test_it_displaces_a_lower_priority_pin_only_when_nothing_unpinned_suffices() -> None:
@@ -153,7 +153,7 @@ def test_it_lets_a_person_clear_a_cordoned_node() -> None:
 
 def test_it_evicts_at_a_persons_request_although_nothing_needs_the_room_and_grace_runs() -> None:
     made = plan(view([node("n", entry("x", evict_requested=True, ready_at=NOW))]), NOW)
-    assert [(item.digest, item.reason, item.bytes) for item in made.evictions] == [("x", EvictReason.MANUAL, 10 * GB)]
+    assert [(item.digest, item.reason, item.bytes) for item in made.evictions] == [("x", EvictReason.MANUAL, 10 * GIB)]
 
 
 def test_it_refuses_a_request_to_evict_what_a_pin_wants_and_says_so() -> None:
@@ -177,7 +177,7 @@ def test_it_relieves_pressure_down_to_the_low_watermark_and_no_further() -> None
 def test_it_never_evicts_a_pin_for_pressure_and_says_how_much_is_too_much() -> None:
     made = plan(view([node("n", entry("p", size=60), other=50)], [pin("p")]), NOW)
     assert not made.evictions
-    assert any("10 GB too much" in note for note in made.notes)
+    assert any("10 GiB too much" in note for note in made.notes)
 
 
 def test_it_evicts_an_unfinished_download_that_no_pin_wants_any_more() -> None:
@@ -198,9 +198,9 @@ def test_it_lets_a_download_go_on_that_a_waiting_consumer_asked_for() -> None:
 
 
 def test_it_clears_a_partial_tree_that_nobody_wants_and_keeps_a_suspended_one() -> None:
-    left = node("n", orphans=8, partials={"gone": 5 * GB, "mine": 3 * GB})
+    left = node("n", orphans=8, partials={"gone": 5 * GIB, "mine": 3 * GIB})
     made = plan(view([left], [pin("mine", suspended=True)], {"gone": 10}), NOW)
-    assert [(item.digest, item.bytes) for item in made.evictions] == [("gone", 5 * GB)]
+    assert [(item.digest, item.bytes) for item in made.evictions] == [("gone", 5 * GIB)]
 
 
 def test_it_prefers_what_was_told_to_go_already() -> None:

@@ -34,11 +34,11 @@ def _world(n: Any = None, p: Any = None, **fields: Any) -> PoolView:
         (_world(with_policy={"paused": True}), "The pool is not paused", "paused"),
         (_world(node("n", **YOUNG), with_policy=SETTLE), "The node has settled", "until"),
         (_world(p=pin("m", window=NIGHT)), "The window is open", "2026-03-04 22:00 UTC"),
-        (_world(sizes={"m": 300}), "It fits on the disk", "needs 300 GB; 100 GB are free"),
+        (_world(sizes={"m": 300}), "It fits on the disk", "needs 300 GiB; 100 GiB are free"),
         (_world(with_policy={"max_downloads": 0}), "It is its turn", "0 of 0 transfers of the pool"),
         (_world(node("n", FAILED)), "No failure stands in the way", "AccessDenied after 2 attempts, again at"),
         (_world(), "The bytes are there", "told to the node's agent"),
-        (_world(node("n", entry("m", EntryState.DOWNLOADING, on_disk=4))), "The bytes are there", "4 GB of 10 GB"),
+        (_world(node("n", entry("m", EntryState.DOWNLOADING, on_disk=4))), "The bytes are there", "4 GiB of 10 GiB"),
     ],
 )
 def test_it_names_the_first_rule_that_stops_it(world: PoolView, check: str, words: str) -> None:

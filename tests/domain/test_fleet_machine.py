@@ -16,7 +16,7 @@ from caches.domain.pool_view import EntryView, HoldView, NodeView, PinView, Pool
 from caches.domain.states import is_in_flight, is_present
 from controlplane.clusters.documents import Action, EntryState, NodeState
 from tests.domain.fleet import DIGESTS, SIZES, booked, limit, obey
-from tests.domain.world import GB, NOW, count, entry, node, percent, pin, view
+from tests.domain.world import GIB, NOW, count, entry, node, percent, pin, view
 
 _POLICY = PoolPolicy(
     high_watermark=0.9,
@@ -101,7 +101,7 @@ class Fleet(RuleBasedStateMachine):
         if old.state is NodeState.LOST:
             return
         self._alter(number, lambda item: replace(item, state=NodeState.LOST))
-        self._join((old.capacity_bytes or 0) // GB, old.name)
+        self._join((old.capacity_bytes or 0) // GIB, old.name)
 
     @rule(number=numbers, state=st.sampled_from([NodeState.CORDONED, NodeState.UNKNOWN, NodeState.NOT_READY]))
     def disturb(self, number: int, state: NodeState) -> None:
@@ -167,7 +167,7 @@ class Fleet(RuleBasedStateMachine):
     def fill_disk(self, number: int, other: int) -> None:
         def fill(item: NodeView) -> NodeView:
             self.filled.add(item.uid)
-            return replace(item, other_bytes=other * GB)
+            return replace(item, other_bytes=other * GIB)
 
         self._alter(number, fill)
 
@@ -181,7 +181,7 @@ class Fleet(RuleBasedStateMachine):
 
         def warm(item: NodeView) -> NodeView:
             held = sum(max(each.size_bytes, each.bytes_on_disk) for each in item.entries)
-            size = SIZES[digest] * GB
+            size = SIZES[digest] * GIB
             fits = held + size <= limit(self.world, item)
             if not fits or item.state is not NodeState.READY or digest in {each.digest for each in item.entries}:
                 return item
@@ -269,7 +269,7 @@ class Fleet(RuleBasedStateMachine):
                 or priorities.get(item.digest, -1) >= priorities[refusal.digest]
                 or is_in_flight(item.state)
             )
-            assert stays + SIZES[refusal.digest] * GB - each.partials.get(refusal.digest, 0) > limit(self.world, each)
+            assert stays + SIZES[refusal.digest] * GIB - each.partials.get(refusal.digest, 0) > limit(self.world, each)
 
 
 Fleet.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -10,7 +10,7 @@ from caches.domain.planning import pace, plan
 from caches.domain.plans import Plan
 from caches.domain.pool_view import PoolView, SharedLimits, Throughput
 from controlplane.clusters.documents import EntryState
-from tests.domain.world import GB, NOW, artifact, entry, evicted, lines, measured, moved, node, pin, view, waiting
+from tests.domain.world import GIB, NOW, artifact, entry, evicted, lines, measured, moved, node, pin, view, waiting
 
 
 def _pool(name: str, priority: int, *names: str) -> Plan:
@@ -29,7 +29,7 @@ def test_it_gives_the_cluster_to_the_most_valuable_moves_of_all_pools() -> None:
     assert moved(low) == [("a1", "m")]
     assert waiting(low) == {("a2", "m"): "Pacing"}
     assert lines(low, "a2") == {}
-    assert low.total_bytes == 20 * GB
+    assert low.total_bytes == 20 * GIB
 
 
 def test_it_limits_each_source_by_itself() -> None:
@@ -67,30 +67,30 @@ def test_it_estimates_nothing_that_was_not_measured() -> None:
     made = plan(_timed(None, 0), NOW)
     assert (made.estimated_seconds, made.estimate_basis) == (None, 0)
     assert made.moves[0].estimated_seconds is None
-    half = replace(_timed(1e9, 3), artifacts={"m": artifact("m", connection="new")})
+    half = replace(_timed(GIB, 3), artifacts={"m": artifact("m", connection="new")})
     assert plan(half, NOW).estimated_seconds is None
 
 
 @pytest.mark.parametrize(
     ("policy", "seconds"),
     [
-        ({}, 10),  # four nodes at once, 10 GB each at 1 GB/s
+        ({}, 10),  # four nodes at once, 10 GiB each at 1 GiB/s
         ({"max_downloads": 2}, 20),  # two at a time
         ({"max_downloads": 1}, 40),
-        ({"node_bytes_per_second": 500_000_000, "max_downloads_per_node": 1}, 20),  # capped at half the rate
-        ({"node_bytes_per_second": 2_000_000_000, "max_downloads_per_node": 2}, 10),  # the cap does not bite
+        ({"node_bytes_per_second": GIB // 2, "max_downloads_per_node": 1}, 20),  # capped at half the rate
+        ({"node_bytes_per_second": 2 * GIB, "max_downloads_per_node": 2}, 10),  # the cap does not bite
     ],
 )
 def test_it_estimates_from_the_measured_rate_the_caps_and_the_slots(policy: dict[str, object], seconds: float) -> None:
-    made = plan(_timed(1e9, 7, **policy), NOW)
+    made = plan(_timed(GIB, 7, **policy), NOW)
     assert made.estimated_seconds == pytest.approx(seconds)
     assert made.estimate_basis == 7
-    assert made.total_bytes == 40 * GB
+    assert made.total_bytes == 40 * GIB
 
 
 def test_it_estimates_what_is_left_of_running_transfers_and_the_way_back() -> None:
     nodes = [node("n", entry("run", EntryState.DOWNLOADING, on_disk=4), entry("x", evict_requested=True))]
-    made = plan(view(nodes, [pin("run")], throughput=measured(1e9)), NOW)
+    made = plan(view(nodes, [pin("run")], throughput=measured(GIB)), NOW)
     assert made.estimated_seconds == pytest.approx(6)
     assert made.evictions[0].restore_seconds == pytest.approx(10)
-    assert made.total_bytes == 6 * GB
+    assert made.total_bytes == 6 * GIB

@@ -22,14 +22,14 @@ from caches.domain.pool_view import (
 )
 from controlplane.clusters.documents import Action, ArtifactKind, EntryState, NodeState
 
-GB = 10**9
+GIB = 2**30
 NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=30)
 
 
 def artifact(digest: str, size: int = 10, *, connection: str = "store") -> ArtifactFacts:
-    """Sizes in these helpers are GB."""
-    return ArtifactFacts(digest, f"{digest} v1", ArtifactKind.WEIGHTS, size * GB, connection, f"s3://bucket/{digest}")
+    """Sizes in these helpers are GIB."""
+    return ArtifactFacts(digest, f"{digest} v1", ArtifactKind.WEIGHTS, size * GIB, connection, f"s3://bucket/{digest}")
 
 
 def pin(digest: str, priority: int = 500, **fields: Any) -> PinView:
@@ -47,25 +47,25 @@ def percent(number: int) -> Placement:
 
 
 def entry(digest: str, state: EntryState = EntryState.READY, size: int = 10, **fields: Any) -> EntryView:
-    """Ready long ago and never used, or as ``state`` and ``on_disk`` (GB) say."""
+    """Ready long ago and never used, or as ``state`` and ``on_disk`` (GIB) say."""
     there = size if state in (EntryState.READY, EntryState.REPAIRING, EntryState.VERIFYING, EntryState.EVICTING) else 0
-    fields["bytes_on_disk"] = fields.pop("on_disk", there) * GB
+    fields["bytes_on_disk"] = fields.pop("on_disk", there) * GIB
     fields.setdefault("desired", Action.ENSURE)
     if state is EntryState.READY:
         fields.setdefault("ready_at", LONG_AGO)
-    return EntryView(digest=digest, state=state, size_bytes=size * GB, **fields)
+    return EntryView(digest=digest, state=state, size_bytes=size * GIB, **fields)
 
 
 def node(name: str, *entries: EntryView, capacity: int | None = 100, **fields: Any) -> NodeView:
-    """A ready node whose consumers are known to be none; ``other`` and ``orphans`` in GB."""
+    """A ready node whose consumers are known to be none; ``other`` and ``orphans`` in GIB."""
     fields.setdefault("uid", f"uid-{name}")
     fields.setdefault("state", NodeState.READY)
     fields.setdefault("labels", {})
     fields.setdefault("joined_at", LONG_AGO - timedelta(days=1))
     fields.setdefault("in_use", frozenset())
-    fields["other_bytes"] = fields.pop("other", 0) * GB
-    fields["orphan_bytes"] = fields.pop("orphans", 0) * GB
-    size = capacity * GB if capacity is not None else None
+    fields["other_bytes"] = fields.pop("other", 0) * GIB
+    fields["orphan_bytes"] = fields.pop("orphans", 0) * GIB
+    size = capacity * GIB if capacity is not None else None
     return NodeView(name=name, capacity_bytes=size, entries=tuple(entries), **fields)
 
 
@@ -80,7 +80,7 @@ def view(
     artifacts = {pin.digest: artifact(pin.digest) for pin in pins}
     for each in nodes:
         for item in each.entries:
-            artifacts[item.digest] = artifact(item.digest, item.size_bytes // GB)
+            artifacts[item.digest] = artifact(item.digest, item.size_bytes // GIB)
     for digest, size in (sizes or {}).items():
         artifacts[digest] = artifact(digest, size)
     policy = fields.pop("policy", None) or PoolPolicy(high_watermark=1.0, low_watermark=0.8, max_downloads_per_node=8)
@@ -94,7 +94,7 @@ def hold(digest: str, until: datetime | None = None, *nodes: str) -> HoldView:
     return HoldView(digest, "rollback", until, frozenset(nodes) if nodes else None)
 
 
-def measured(rate: float = 1e9, samples: int = 5) -> dict[str, Throughput]:
+def measured(rate: float = GIB, samples: int = 5) -> dict[str, Throughput]:
     return {"store": Throughput(rate, samples)}
 
 

@@ -106,7 +106,7 @@ def test_it_refuses_with_numbers_what_fits_on_no_disk(make_world: Callable[..., 
     assert refusal.need_bytes == 300 * MIB
     assert refusal.free_bytes == int(250 * MIB * 0.85)
     assert refused.value.code == "pin:user:insufficient-capacity"
-    assert "needs 314.6 MB, 222.8 MB are free" in refused.value.detail and refused.value.next_step
+    assert "needs 300 MiB, 212.5 MiB are free" in refused.value.detail and refused.value.next_step
     assert not Pin.objects.exists()
 
 
