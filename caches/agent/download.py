@@ -13,7 +13,7 @@ from pathlib import Path
 from caches.agent import safefs
 from caches.agent.capacity import Claim, Ledger
 from caches.agent.fetch import Lane, Reader, fetch_range
-from caches.agent.journal import Journal, Segment, journal_read
+from caches.agent.journal import Journal, Segment, journal_origin, journal_read, journal_write, origin_of
 from caches.agent.limits import Stopped
 from caches.agent.marker import MarkedFile
 from caches.agent.record import Meter
@@ -63,7 +63,7 @@ class Download:
         _open_up(self.partial)
         self._clear_strangers()
         sizes = {number: self.manifest.files[number].size_bytes for number in self.numbers}
-        self.board = Board(pieces_of(sizes, journal_read(self.journal_path), self.lane.tuning.segment_bytes))
+        self.board = Board(pieces_of(sizes, self._claims(), self.lane.tuning.segment_bytes))
         for number in self.numbers:
             self._make(self.manifest.files[number])
         self._journal = Journal(self.journal_path)
@@ -72,6 +72,18 @@ class Download:
         finally:
             if not self.alive:
                 self._journal.close()
+
+    def _claims(self) -> dict[Segment, int]:
+        """What an earlier attempt left, without the bytes of another revision where no checksum would tell a mix."""
+        claims, origin = journal_read(self.journal_path), origin_of(self.manifest.files)
+        if origin and journal_origin(self.journal_path) != origin:
+            proven = {number for number in self.numbers if self.manifest.files[number].algorithm.is_content}
+            dropped = [segment for segment in claims if segment.file not in proven]
+            self.claim.move(-sum(segment.size_bytes for segment in dropped))
+            for segment in dropped:
+                del claims[segment]
+            journal_write(self.journal_path, claims, origin)
+        return claims
 
     def _run_threads(self) -> None:
         while True:
@@ -196,9 +208,7 @@ class Download:
 
     def forget(self, numbers: Iterable[int]) -> None:
         """Drop these files' segments from the journal, all others stay."""
-        kept = self.board.claims(without=frozenset(numbers))
-        lines = b"".join(b"S %d %d %d %016x\n" % (s.file, s.start, s.end, crc) for s, crc in kept.items())
-        safefs.write_atomically(self.journal_path.parent, self.journal_path.name, lines)
+        journal_write(self.journal_path, self.board.claims(without=frozenset(numbers)), origin_of(self.manifest.files))
 
 
 @dataclass(frozen=True, slots=True)

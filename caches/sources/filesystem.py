@@ -59,9 +59,8 @@ class FilesystemSource:
         folder, root = allowed.folder_of(uri, self.spec)
         with _errors(path, gone=problems.changed(path, "It is no longer there.")), _opened(folder, root, path) as file:
             facts = os.fstat(file)
-        revision = _revision(facts)
         scope = f"{self.spec.name}:{folder}"
-        return FileRecord(path, facts.st_size, Algorithm.STAT, revision, revision, scope=scope)
+        return FileRecord(path, facts.st_size, Algorithm.STAT, _identity(facts), _revision(facts), scope=scope)
 
     def read_range(
         self, uri: str, file: FileRecord, start: int, end: int, *, stall_seconds: float = STALL_SECONDS
@@ -157,13 +156,23 @@ def _opened(folder: Path, root: Path, path: str) -> Iterator[int]:
         os.close(handle)
 
 
-def _revision(facts: os.stat_result) -> str:
+def _identity(facts: os.stat_result) -> str:
     return f"{facts.st_size}-{facts.st_mtime_ns}-{facts.st_ino}"
 
 
+def _revision(facts: os.stat_result) -> str:
+    """With the change time, which nobody can set back: whoever writes into a file may restore its modification time.
+    A network share gives the server's, the same to every node."""
+    return f"{_identity(facts)}-{facts.st_ctime_ns}"
+
+
 def _same(handle: int, file: FileRecord) -> None:
-    if _revision(os.fstat(handle)) != file.revision:
-        raise problems.changed(file.path)
+    facts = os.fstat(handle)
+    if _revision(facts) == file.revision:
+        return
+    if facts.st_nlink and _identity(facts) == file.checksum:  # without a name it was deleted or replaced
+        raise problems.touched(file.path)
+    raise problems.changed(file.path)
 
 
 @contextmanager

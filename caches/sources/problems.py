@@ -110,6 +110,17 @@ def changed(path: str, detail: str = "It is no longer what was registered.") -> 
     )
 
 
+def touched(path: str) -> Permanent:
+    """Registering again would give the same anchor, so the file needs another modification time first."""
+    return Permanent(
+        "source:source:changed",
+        f"{shown(path)}: It was written to or had its attributes changed, with the same size and modification time.",
+        reason=Reason.SOURCE_CHANGED,
+        status=409,
+        next_step="Give the file a new modification time (touch), then register the content as a new version.",
+    )
+
+
 def rejected(place: str, detail: str) -> Permanent:
     return Permanent(
         "source:source:rejected",

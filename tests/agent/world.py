@@ -188,6 +188,14 @@ class World:
         self.link.manifests[manifest.digest] = manifest
         return manifest.digest
 
+    def restate(self, digest: str, name: str) -> None:
+        """Publish the manifest anew with the revisions that the files have now; its digest does not cover them."""
+        source, known = FilesystemSource(self.connections[0]), self.link.manifests[digest]
+        files = tuple(
+            replace(file, revision=source.describe(self.uri(name), file.path).revision) for file in known.files
+        )
+        self.link.manifests[digest] = replace(known, files=files)
+
     def uri(self, name: str) -> str:
         return (self.origin / name).as_uri()
 
