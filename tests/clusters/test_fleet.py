@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.clusters.gateway import ClusterEvent, Conflict, EventType, Kind, NotFound, ObservedNode
-from controlplane.clusters.local import leases, nodes
+from controlplane.clusters.local import disks, leases, nodes
 from controlplane.clusters.local.fleet import LocalFleet, PoolLayout
 from controlplane.clusters.local.gateway import LocalGateway
 from controlplane.clusters.local.link import KEEP_EVENTS, LocalLink, event_put
@@ -117,6 +117,21 @@ def test_it_changes_what_the_node_says_of_its_disk(fleet: LocalFleet) -> None:
     for size in (-1, 2**60):
         with pytest.raises(Invalid):
             fleet.fill("a-1", size)
+
+
+def test_it_fills_a_disk_no_further_than_its_room(fleet: LocalFleet) -> None:
+    node = _node(fleet, "a-1")
+    link = LocalLink(fleet.folder, "a-1", node.uid)
+    (disks.disk_prepare(fleet.folder, "a-1", node.uid) / "weights").write_bytes(b"x" * MIB)
+    fleet.fill("a-1", 10)
+    with pytest.raises(Invalid, match="1 GiB, of which 1023 MiB") as caught:
+        fleet.fill("a-1", 1023 * MIB + 1)
+    assert caught.value.code == "fleet:user:no-room" and str(1023 * MIB) in caught.value.next_step
+    assert link.disk() == (1024 * MIB, 10), "what was there before stays"
+    fleet.fill("a-1", 1023 * MIB)  # replaces the ten bytes
+    fleet.replace("a-1")
+    fleet.fill("a-1", 1024 * MIB)  # the old machine's files do not count
+    fleet.fill("a-1", 0)
 
 
 def test_it_tells_watchers_what_was_done_to_a_node(fleet: LocalFleet) -> None:

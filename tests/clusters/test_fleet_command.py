@@ -65,6 +65,7 @@ def test_it_lists_for_people_and_for_programs(folder: Path) -> None:
         (("add", "a-1"), "There is a node a-1 already. Choose another name"),
         (("add", "A_1"), "Use lower case letters, digits and dashes"),
         (("fill", "a-1", str(2**60)), "Give a number of bytes"),
+        (("fill", "a-1", "9999GiB"), r"9.8 TiB do not fit on a-1: its disk has 1 GiB, of which 1 GiB .* Give at most"),
     ],
 )
 def test_it_says_what_to_do_about_a_mistake(folder: Path, arguments: tuple[str, ...], told: str) -> None:

@@ -7,6 +7,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from controlplane.clusters.local.nodes import node_folder, valid_name
@@ -20,6 +21,19 @@ def disk_prepare(fleet: Path, name: str, uid: str) -> Path:
         folder.mkdir(parents=True, mode=0o700)
         owner.write_text(uid)
     return folder
+
+
+def disk_bytes(fleet: Path, name: str, uid: str) -> int:
+    """Bytes that the files of this incarnation's disk take; a hole in a sparse file takes none."""
+    if _owner(_owner_file(fleet, name)) != uid:
+        return 0  # it is wiped before this incarnation starts
+    total = 0
+    for parent, _, files in os.walk(node_folder(fleet, name)):
+        for file in files:
+            with suppress(FileNotFoundError):  # its agent is at work meanwhile
+                info = os.lstat(os.path.join(parent, file))
+                total += min(info.st_size, info.st_blocks * 512)
+    return total
 
 
 def disks_sweep(fleet: Path, keep: Collection[str]) -> list[str]:

@@ -17,8 +17,9 @@ from typing import Any
 from controlplane.clusters import codec
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import Conflict, Kind
-from controlplane.clusters.local import database, nodes
+from controlplane.clusters.local import database, disks, nodes
 from controlplane.clusters.local.nodes import POOL_LABEL, ZONE_LABEL, LocalNode, valid_name
+from controlplane.clusters.local.sizes import format_size
 from controlplane.clusters.local.store import Session, Store
 from controlplane.errors import Invalid
 
@@ -151,15 +152,31 @@ class LocalFleet:
         return self._change(name, capacity_bytes=capacity_bytes)
 
     def fill(self, name: str, size_bytes: int) -> LocalNode:
-        """Let this many bytes of the node's disk be taken by something that is not Hearth's; 0 frees it."""
+        """Let this many bytes of the node's disk be taken by something that is not Hearth's; 0 frees it.
+
+        The size replaces an earlier one. Invalid when the disk is smaller than what is on it already and this.
+        """
         _check_bytes(size_bytes, least=0)
         with self.store.read() as session:
             node = nodes.node_get(session, name)
+        self._check_room(node, size_bytes)
         path = nodes.fill_file(self.folder, node.uid)
         path.parent.mkdir(exist_ok=True)
         with path.open("ab") as file:
             file.truncate(size_bytes)
         return node
+
+    def _check_room(self, node: LocalNode, size_bytes: int) -> None:
+        if size_bytes == 0:
+            return  # freeing is fine on any disk
+        room = max(0, node.capacity_bytes - disks.disk_bytes(self.folder, node.name, node.uid))
+        if size_bytes > room:
+            raise Invalid(
+                "fleet:user:no-room",
+                f"{format_size(size_bytes)} do not fit on {node.name}: its disk has {format_size(node.capacity_bytes)},"
+                f" of which {format_size(room)} ({room} bytes) can be taken.",
+                next_step=f"Give at most {room} bytes.",
+            )
 
     def use(self, name: str, digest: str) -> Consumer:
         """Put a consumer on the node that mounts the digest, as a running engine would. Twice is once."""
