@@ -81,6 +81,15 @@ def empty_place(uri: str) -> Permanent:
     )
 
 
+def not_found(path: str) -> Permanent:
+    return Permanent(
+        "source:user:not-found",
+        f"{shown(path)}: the store lists it, and does not have it when asked.",
+        reason=Reason.SOURCE_UNAVAILABLE,
+        next_step="Check the address and the connection's endpoint; when files are being replaced, retry later.",
+    )
+
+
 def wrong_region(bucket: str, region: str) -> Permanent:
     where = f"is in region {region}" if region else "is in another region"
     return Permanent(

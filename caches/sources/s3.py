@@ -19,7 +19,7 @@ from caches.sources import allowed, problems
 from caches.sources.base import CHUNK_BYTES, PAGE_SIZE, STALL_SECONDS, Chunk, ListedFile, Page
 from caches.sources.checksums import crc64nvme_text, crc64nvme_value, sha256_hex
 from caches.sources.s3_clients import bytes_store, control_client, write_ca_file
-from caches.sources.s3_errors import control_errors, stream_errors
+from caches.sources.s3_errors import control_errors, listing_errors, stream_errors
 from controlplane.clusters.documents import Algorithm, ConnectionSpec, FileRecord, Reason
 from controlplane.errors import Permanent
 
@@ -49,18 +49,27 @@ class S3Source:
         while True:
             page = self.list_page(uri, token, page_size=100)
             if page.files:
-                self.describe(uri, page.files[0].path)
+                self._check_file(uri, page.files[0].path)
                 return
             if not page.next_token:
                 raise problems.empty_place(uri)
             token = page.next_token
+
+    def _check_file(self, uri: str, path: str) -> None:
+        try:
+            self.describe(uri, path)
+        except Permanent as error:
+            if error.reason != Reason.SOURCE_CHANGED:
+                raise
+            # Nothing is registered yet that could have changed.
+            raise problems.not_found(path) from error
 
     def list_page(self, uri: str, token: str = "", page_size: int = PAGE_SIZE) -> Page:
         bucket, prefix = allowed.split_s3(uri, self.spec)
         inside = f"{prefix}/" if prefix else ""
         # Never StartAfter: SeaweedFS compares it with folder names and leaves out files (l/a/b after l/a).
         more: dict[str, Any] = {"ContinuationToken": token} if token else {}
-        with control_errors(bucket, uri):
+        with listing_errors(bucket, uri):
             answer = self._client().list_objects_v2(Bucket=bucket, Prefix=inside, MaxKeys=page_size, **more)
         files = tuple(
             ListedFile(entry["Key"].removeprefix(inside), entry["Size"], _unquoted(entry["ETag"]))

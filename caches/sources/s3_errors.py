@@ -13,7 +13,8 @@ from botocore import exceptions as boto
 from obstore import exceptions as ob
 
 from caches.sources import problems
-from controlplane.errors import HearthError
+from controlplane.clusters.documents import Reason
+from controlplane.errors import HearthError, Permanent
 
 _THROTTLED = frozenset({"SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded"})
 _DENIED = frozenset(
@@ -53,6 +54,18 @@ def control_errors(bucket: str, place: str) -> Iterator[None]:
         raise problems.rejected(place, f"the request could not be made ({type(error).__name__}).") from error
 
 
+@contextmanager
+def listing_errors(bucket: str, place: str) -> Iterator[None]:
+    """Around listings: a prefix without objects is an empty page, so 404 says that the bucket is not there."""
+    try:
+        with control_errors(bucket, place):
+            yield
+    except Permanent as error:
+        if error.reason == Reason.SOURCE_CHANGED:
+            raise problems.no_such_bucket(bucket) from error
+        raise
+
+
 def from_client_error(error: boto.ClientError, bucket: str, place: str) -> HearthError:
     """HEAD answers have no body, so boto3's code is then the bare status."""
     code = str(error.response.get("Error", {}).get("Code", ""))
@@ -80,7 +93,8 @@ def classify(code: str, status: int, bucket: str, place: str, region: str = "") 
         return problems.changed(place)
     if status >= 500 or code in ("InternalError", "ServiceUnavailable", "RequestTimeout"):
         return problems.unavailable(place, f"the store answers {status or code}.")
-    return problems.rejected(place, f"the store answers {status} {code}".rstrip() + ".")
+    said = " ".join(dict.fromkeys(word for word in (str(status or ""), code) if word))  # a HEAD's code is its status
+    return problems.rejected(place, f"the store answers {said or 'something else'}.")
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from controlplane.errors import HearthError, Permanent, Transient
 SIZE = 300_000
 FILE = FileRecord("f", SIZE, Algorithm.ETAG, "etag", "etag")
 URI = "s3://bucket/p"
+END = "<IsTruncated>false</IsTruncated></ListBucketResult>"
 
 
 class Misbehaving(ThreadingHTTPServer):
@@ -55,6 +56,10 @@ class Handler(BaseHTTPRequestHandler):
         self.server.paths.append(self.path.partition("?")[0])
         if self.path.startswith("/inside"):
             self.answer(206, b"x" * SIZE)
+        elif mode == "listed":
+            listed = f"<ListBucketResult><Contents><Key>p/f</Key><Size>1</Size><ETag>e</ETag></Contents>{END}"
+            there = self.command == "GET" and "list-type=2" in self.path
+            self.answer(200 if there else 404, listed.encode() if there else b"")
         elif mode == "redirect":
             self.answer(302, b"", Location=f"http://{self.server.address}/inside")
         elif mode.isdigit() or mode == "SlowDown":
@@ -155,6 +160,29 @@ def test_it_rejects_what_will_not_get_better(server: Misbehaving) -> None:
     server.mode = "400"
     error = failure(opened(f"http://{server.address}"))
     assert isinstance(error, Permanent) and "400" in error.detail
+
+
+def test_it_finds_nothing_where_every_answer_is_404_and_says_what_to_check(server: Misbehaving) -> None:
+    """Nothing was registered yet, so nothing can have changed."""
+    server.mode = "404"
+    with pytest.raises(Permanent) as caught:
+        opened(f"http://{server.address}").check(URI)
+    assert (caught.value.code, caught.value.reason) == ("source:user:no-such-bucket", Reason.SOURCE_UNAVAILABLE)
+    assert caught.value.status != 409 and "endpoint" in caught.value.next_step
+
+
+def test_it_does_not_call_a_file_changed_that_was_listed_and_is_not_there(server: Misbehaving) -> None:
+    server.mode = "listed"
+    with pytest.raises(Permanent) as caught:
+        opened(f"http://{server.address}").check(URI)
+    assert caught.value.code == "source:user:not-found" and "f: " in caught.value.detail and caught.value.next_step
+
+
+def test_it_says_the_status_once_when_there_is_no_other_code(server: Misbehaving) -> None:
+    server.mode = "400"
+    with pytest.raises(Permanent) as caught:
+        opened(f"http://{server.address}").describe(URI, "f")
+    assert caught.value.detail == "f: the store answers 400."
 
 
 def test_it_trusts_a_private_authority_only_when_told(server: Misbehaving, tmp_path: Path) -> None:
