@@ -23,6 +23,7 @@ from caches.domain.states import is_moving_bytes
 from caches.models import Artifact, CacheEntry, PoolLoop, SourceConnection
 from caches.selectors.artifact_facts import artifact_origins
 from caches.selectors.pool_view import pool_view
+from caches.services.eviction_requests import evictions_withdraw
 from caches.services.loop_apply import plan_apply
 from caches.services.loop_evictions import evictions_confirm
 from caches.services.loop_memory import plan_document, refusals_announce
@@ -72,6 +73,8 @@ def _round(pool: NodePool, loop: PoolLoop) -> Plan | None:
         confirmed = evictions_confirm(
             view=view, gateway=gateway, decide=lambda changed: _decide(pool, changed, now), ids=_artifact_ids(view)
         )
+        if any(entry.evict_requested for node in view.nodes for entry in node.entries):
+            evictions_withdraw(plans=[confirmed], pool_ids=[pool.pk])
         problems = plan_apply(pool=pool, view=view, plan=confirmed, gateway=gateway, now=now)
     except GatewayError as error:
         message = f"{type(error).__name__}: {error}"[:1000]

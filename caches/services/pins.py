@@ -15,6 +15,7 @@ from django.utils import timezone
 from caches.domain.plans import Plan
 from caches.models import CacheEntry, ModelVersion, Pin, PoolLoop
 from caches.services.admission import admit, draft_pin, node_name, plans_with, target_specs
+from caches.services.eviction_requests import evictions_withdraw
 from caches.services.pin_specs import PinSpec, spec_check, spec_document, spec_fields, spec_of
 from caches.services.pool_rounds import pools_mark_dirty
 from controlplane.audit.services import Actor, audit_write
@@ -66,6 +67,7 @@ def pin_create(*, actor: Actor, spec: PinSpec) -> tuple[Pin, Operation]:
             admit(version, spec, plans)
             pin.pools.set(pools)
             operation = _warm(actor, pin, version, pools, plans)
+            _withdraw_evictions(actor, version, pools, plans)
             _audit(actor, "pin.create", pin, version, None, spec_document(spec, pools), operation)
             pools_mark_dirty(pool_ids=spec.pool_ids)
     except IntegrityError as error:
@@ -98,9 +100,10 @@ def pin_update(*, actor: Actor, pin_id: UUID, changes: Mapping[str, Any], if_upd
         old_pools = list(pin.pools.select_related("cluster"))
         if spec != before:
             _lock_pools([*pools, *old_pools])
-            _admit_change(pin, version, before, spec, pools)
+            plans = _admit_change(pin, version, before, spec, pools)
             Pin.objects.filter(pk=pin.pk).update(**spec_fields(spec), updated_at=timezone.now())
             pin.pools.set(pools)
+            _withdraw_evictions(actor, version, pools, plans)
             _audit(
                 actor, "pin.update", pin, version, spec_document(before, old_pools), spec_document(spec, pools), None
             )
@@ -167,19 +170,29 @@ def _set_suspended(actor: Actor, pin_id: UUID, *, suspended: bool) -> Pin:
                 pin.suspended = False
                 plans = plans_with(pin, pin.version, pools, now=timezone.now())
                 operation = _warm(actor, pin, pin.version, pools, plans)
+                _withdraw_evictions(actor, pin.version, pools, plans)
             _audit(actor, action, pin, pin.version, {"suspended": not suspended}, {"suspended": suspended}, operation)
             pools_mark_dirty(pool_ids=[pool.pk for pool in pools])
         pin.refresh_from_db()
     return pin
 
 
-def _admit_change(pin: Pin, version: ModelVersion, before: PinSpec, spec: PinSpec, pools: list[NodePool]) -> None:
+def _admit_change(
+    pin: Pin, version: ModelVersion, before: PinSpec, spec: PinSpec, pools: list[NodePool]
+) -> tuple[Plan, ...]:
     now = timezone.now()
     plans = plans_with(draft_pin(spec, now=now, pin=pin), version, pools, now=now)
     added = set(spec.pool_ids) - set(before.pool_ids)
     # What was admitted stays admitted: only new pools and a wider placement or gate can be refused.
     if added or spec.placement != before.placement or spec.node_selector != before.node_selector:
         admit(version, spec, plans)
+    return plans
+
+
+def _withdraw_evictions(actor: Actor, version: ModelVersion, pools: Sequence[NodePool], plans: Sequence[Plan]) -> None:
+    """In the same transaction: an eviction that was asked for before must not outlive the pin."""
+    ids = [pool.pk for pool in pools]
+    evictions_withdraw(plans=plans, pool_ids=ids, artifact_id=version.artifact_id, actor=actor)
 
 
 def _warm(actor: Actor, pin: Pin, version: ModelVersion, pools: Sequence[NodePool], plans: Sequence[Plan]) -> Operation:

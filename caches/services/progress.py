@@ -12,6 +12,7 @@ from django.utils import timezone
 from caches.domain.gating import Gate, GateState, GateType, gate
 from caches.domain.states import is_moving_bytes, is_permanent
 from caches.models import CacheEntry, Pin
+from caches.services.eviction_requests import eviction_fail
 from caches.services.pool_rounds import pools_mark_dirty
 from caches.services.progress_targets import Seen, gate_target, targets_record, targets_seen, warm_target
 from controlplane.audit.services import Actor, audit_write
@@ -87,9 +88,10 @@ def evict_step(operation_id: UUID) -> bool:
     if entry.state == EntryState.ABSENT:
         return _end_single(operation, TargetState.SUCCEEDED, "The files are gone.")
     if entry.evict_requested_at is None:
-        return _fail(operation, "entry:user:eviction-withdrawn", "The eviction was withdrawn.")
+        eviction_fail(operation_id=operation_id)
+        return True
     going = entry.desired == Action.EVICT
-    text = "The node removes the files." if going else "Waiting until nothing uses or pins it."
+    text = "The node removes the files." if going else "Waiting until nothing uses it."
     operation_progress(operation_id=operation_id, message=text)
     return True
 
