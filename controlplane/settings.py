@@ -63,6 +63,7 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "django_structlog.middlewares.RequestMiddleware",
     "controlplane.web.errors.ErrorPagesMiddleware",
+    "controlplane.rest.middleware.NulMiddleware",
 ]
 
 ROOT_URLCONF = "controlplane.urls"

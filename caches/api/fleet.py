@@ -32,7 +32,7 @@ from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Scope
 from controlplane.accounts.permissions import require_target
 from controlplane.clusters.models import Cluster, Node, NodePool
-from controlplane.clusters.services import pool_create, pool_update
+from controlplane.clusters.services import pool_create, pool_create_check, pool_update, pool_update_check
 from controlplane.errors import FieldError, Invalid
 from controlplane.rest.etags import expected_version
 from controlplane.rest.validation import flag
@@ -78,6 +78,7 @@ class NodePoolList(ApiRowsView):
             raise Invalid("pool:user:no-such-cluster", detail, next_step="List the clusters.", errors=[error])
         require_target(request, Scope.FLEET_WRITE, cluster.name)
         if flag(request, "dry_run"):
+            pool_create_check(cluster=cluster, name=name, given={**body, "selector": selector})
             return plan_response([Plan(pool=name)], notes=["No pin names the new pool: nothing moves."])
         made = pool_create(actor=actor_of(request), cluster_id=cluster.id, name=name, selector=selector, settings=body)
         pool = pools_list().get(pk=made.pk)
@@ -106,6 +107,7 @@ class NodePoolDetail(ApiView):
         changes = self.read(NodePoolChanges, request)
         version = expected_version(request, pool)
         if flag(request, "dry_run"):
+            pool_update_check(pool=pool, changes=changes, if_updated_at=version)
             notes = ["Planned for the nodes that the pool has now."] if "selector" in changes else []
             return plan_response([pool_update_preview(pool, changes)], notes=notes)
         pool_update(actor=actor_of(request), pool_id=pool.id, changes=changes, if_updated_at=version)

@@ -78,20 +78,36 @@ def pool_create(
 ) -> NodePool:
     """A new pool; matching nodes join it at once. ``settings`` are other fields of pool_rules.FIELDS."""
     given = {**(settings or {}), "selector": selector}
-    problems = list(pool_problems(given, {**_values(NodePool()), **given}))
-    if not valid_name(name):
-        problems.append(FieldError("name", "invalid", "must be lower case letters, digits and dashes, at most 63"))
-    _refuse("pool", problems)
     with transaction.atomic():
         cluster = _cluster(cluster_id)
-        if NodePool.objects.filter(cluster=cluster, name=name).exists():
-            raise _taken("pool", f"{cluster.name}.{name}")
+        pool_create_check(cluster=cluster, name=name, given=given)
         pool = NodePool.objects.create(cluster=cluster, name=name, **{**given, "selector": dict(selector)})
         _audit(actor, "pool.create", "NodePool", pool.pk, pool.full_name, None, _values(pool))
         node_assign_pools(cluster_id=cluster.pk)
         tell_pools_changed([pool.pk])
     pool.refresh_from_db()
     return pool
+
+
+def pool_create_check(*, cluster: Cluster, name: str, given: Mapping[str, Any]) -> None:
+    """Refuse, as pool_create does, what cannot become a pool. Writes nothing."""
+    problems = list(pool_problems(given, {**_values(NodePool()), **given}))
+    if not valid_name(name):
+        problems.append(FieldError("name", "invalid", "must be lower case letters, digits and dashes, at most 63"))
+    _refuse("pool", problems)
+    if NodePool.objects.filter(cluster=cluster, name=name).exists():
+        raise _taken("pool", f"{cluster.name}.{name}")
+
+
+def pool_update_check(*, pool: NodePool, changes: Mapping[str, Any], if_updated_at: datetime | None = None) -> None:
+    """Refuse, as pool_update does, what the pool cannot become. Writes nothing."""
+    if if_updated_at is not None and if_updated_at != pool.updated_at:
+        raise Stale(
+            "pool:user:stale",
+            f"Pool {pool.full_name} was changed since you read it.",
+            next_step="Read it again and repeat the change if it is still wanted.",
+        )
+    _refuse("pool", list(pool_problems(changes, {**_values(pool), **changes})))
 
 
 def pool_update(
@@ -104,14 +120,8 @@ def pool_update(
             raise Missing("pool:user:missing", "There is no such pool.", next_step="List the pools and choose one.")
         cluster_lock(found)
         pool = NodePool.objects.select_for_update(of=("self",)).select_related("cluster").get(pk=pool_id)
-        if if_updated_at is not None and if_updated_at != pool.updated_at:
-            raise Stale(
-                "pool:user:stale",
-                f"Pool {pool.full_name} was changed since you read it.",
-                next_step="Read it again and repeat the change if it is still wanted.",
-            )
+        pool_update_check(pool=pool, changes=changes, if_updated_at=if_updated_at)
         values = _values(pool)
-        _refuse("pool", list(pool_problems(changes, {**values, **changes})))
         after = {name: value for name, value in changes.items() if value != values[name]}
         if after:
             _pool_write(actor, pool, values, after)

@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable
 from http import HTTPStatus
 
+from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
+from controlplane.errors import FieldError
 from controlplane.ids import new_id
 from controlplane.rest import problems
 
@@ -48,6 +50,27 @@ class ApiProblemMiddleware:
         if response.get("Content-Type", "").startswith(problems.CONTENT_TYPE):
             return response
         return _replaced(request, response)
+
+
+class NulMiddleware:
+    """Refuses a NUL in an address or its parameters, which no text column can be asked for, before any view runs.
+
+    Stands last, so that the error page has its session.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        fields = [name for name, values in request.GET.lists() if "\0" in name or any("\0" in one for one in values)]
+        if not fields and "\0" not in request.path_info:
+            return self.get_response(request)
+        detail = "An address cannot have the character NUL (%00) in it."
+        if not request.path_info.startswith("/api/"):
+            raise BadRequest(detail)
+        errors = tuple(FieldError(name.replace("\0", "")[:100], "nul", detail) for name in fields)
+        problem = problems.Problem(400, "request:user:nul", detail, "Leave the character out.", errors=errors)
+        return problems.render(problem, problems.request_id_of(request))
 
 
 def _replaced(request: HttpRequest, response: HttpResponseBase) -> HttpResponse:

@@ -138,6 +138,41 @@ def test_it_makes_a_pool(admin_api: Api, operator_api: Api) -> None:
     assert admin_api.post("node-pools", body | {"cluster": "none"}).json()["errors"][0]["field"] == "cluster"
 
 
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"name": "Upper_Case"}, "name"),
+        ({"low_watermark": 0.9, "high_watermark": 0.8}, "low_watermark"),
+        ({"freshness_seconds": 10, "status_interval_seconds": 9}, "freshness_seconds"),
+        ({"selector": {"no label!": "x"}}, "selector"),
+        ({"cache_path": "/a/../b"}, "cache_path"),
+    ],
+)
+def test_it_refuses_a_pool_in_a_dry_run_as_in_earnest(admin_api: Api, changes: dict[str, Any], field: str) -> None:
+    pool = factories.pool()
+    body = {"cluster": pool.cluster.name, "name": "gpu", "selector": {"kind": "gpu"}} | changes
+    answers = [admin_api.post(f"node-pools{query}", body) for query in ("?dry_run=true", "")]
+    if not {"name", "cache_path"} & changes.keys():
+        path = f"node-pools/{pool.full_name}"
+        answers += [admin_api.patch(f"{path}{query}", changes) for query in ("?dry_run=true", "")]
+
+    assert {answer.status_code for answer in answers} == {400}
+    assert {answer.json()["errors"][0]["field"] for answer in answers} == {field}
+
+
+def test_it_tells_in_a_dry_run_that_a_name_is_taken_and_that_a_pool_was_changed(admin_api: Api) -> None:
+    pool = factories.pool()
+    body = {"cluster": pool.cluster.name, "name": pool.name, "selector": {"kind": "gpu"}}
+    old = admin_api.get(f"node-pools/{pool.full_name}")["ETag"]
+    admin_api.patch(f"node-pools/{pool.full_name}", {"paused": True})
+
+    taken = admin_api.post("node-pools?dry_run=true", body)
+    stale = admin_api.patch(f"node-pools/{pool.full_name}?dry_run=true", {"paused": False}, headers={"If-Match": old})
+
+    assert (taken.status_code, taken.json()["code"]) == (409, "pool:user:name-taken")
+    assert stale.status_code == 412
+
+
 def started(**fields: Any) -> Operation:
     return operation_start(
         actor=SYSTEM,

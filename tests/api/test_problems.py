@@ -8,6 +8,7 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
+from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEvent
 from tests.api.conftest import Api
 
@@ -93,6 +94,37 @@ def test_it_refuses_a_switch_that_it_cannot_read(operator_api: Api, query: str) 
 
     assert answer.status_code in (400, 404)
     assert answer.status_code == 404 or answer.json()["errors"][0]["field"] == query.split("=")[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "models/x/versions/%00"),
+        ("DELETE", "models/x/versions/%00"),
+        ("POST", "models/x/versions/%00/recheck"),
+        ("GET", "models/x/versions/%00/manifest"),
+        ("GET", "models/x/versions/%00/why-not-warm"),
+        ("GET", "node-pools/%00"),
+        ("PATCH", "node-pools/a.%00"),
+        ("GET", "webhooks/%00"),
+        ("GET", "models?%00=1"),
+    ],
+)
+def test_it_refuses_nul_in_an_address(admin_api: Api, method: str, path: str) -> None:
+    answer = admin_api.call(method, path, {} if method in ("POST", "PATCH") else None)
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "request:user:nul")
+
+
+@pytest.mark.parametrize("address", ["/models?q=%00", "/models/%00", "/static/%00", "/%00"])
+def test_it_shows_an_error_page_for_nul_in_an_address(admin: User, address: str) -> None:
+    client = Client()
+    client.force_login(admin)
+
+    answer = client.get(address)
+
+    assert answer.status_code == 400
+    assert b"That request cannot be used" in answer.content
 
 
 def test_it_redacts_what_it_did_not_expect(viewer_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
