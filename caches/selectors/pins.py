@@ -18,9 +18,20 @@ from caches.models import CacheEntry, Pin, PoolLoop
 from caches.selectors.entries import UNKNOWN, entries_list
 from caches.selectors.nodes import Targets
 from controlplane.accounts.access import targets_filter
-from controlplane.clusters.documents import Condition, EntryState
+from controlplane.clusters.documents import EntryState
 from controlplane.clusters.models import Node, NodePool
 from controlplane.errors import Missing
+
+
+@dataclass(frozen=True, slots=True)
+class PinCondition:
+    """A condition computed from rows; ``last_transition`` None: they do not tell since when it is so."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    last_transition: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +42,7 @@ class PinStatus:
     ready: int
     failed: int
     eta_seconds: float | None
-    conditions: tuple[Condition, ...]
+    conditions: tuple[PinCondition, ...]
 
 
 def pins_list(*, targets: Targets = None) -> QuerySet[Pin]:
@@ -59,7 +70,7 @@ def pin_statuses(pins: Sequence[Pin], *, now: datetime | None = None) -> Mapping
     nodes = _nodes_by_pool(pool_ids)
     entries = _entries(pins, pool_ids, now)
     refusals = _refusals(pool_ids)
-    return {pin.id: _status(pin, nodes, entries, refusals.get(str(pin.id), ()), now) for pin in pins}
+    return {pin.id: _status(pin, nodes, entries, refusals.get(str(pin.id), ())) for pin in pins}
 
 
 def _nodes_by_pool(pool_ids: Iterable[UUID]) -> Mapping[UUID, Sequence[Node]]:
@@ -76,7 +87,7 @@ def _entries(pins: Sequence[Pin], pool_ids: Iterable[UUID], now: datetime) -> Ma
         artifact__in=artifacts, node__pool__in=list(pool_ids), node__lost_at__isnull=True
     )
     rows = rows.prefetch_related(None).select_related(None)
-    rows = rows.only("id", "node_id", "artifact_id", "state", "eta_seconds")
+    rows = rows.only("id", "node_id", "artifact_id", "state", "state_since", "eta_seconds")
     return {(entry.artifact_id, entry.node_id): entry for entry in rows}
 
 
@@ -93,7 +104,6 @@ def _status(
     nodes: Mapping[UUID, Sequence[Node]],
     entries: Mapping[tuple[UUID, UUID], CacheEntry],
     refusals: Sequence[Mapping[str, Any]],
-    now: datetime,
 ) -> PinStatus:
     target = 0
     mine: list[CacheEntry] = []
@@ -111,8 +121,8 @@ def _status(
         failed=failed,
         eta_seconds=_eta(mine, target - ready),
         conditions=(
-            _warm(pin, target, ready, states.count(UNKNOWN), failed, now),
-            _admitted(pin, refusals, now),
+            _warm(pin, target, ready, states.count(UNKNOWN), failed, _since(pin, mine)),
+            _admitted(refusals),
         ),
     )
 
@@ -137,22 +147,31 @@ def _eta(entries: Sequence[CacheEntry], missing: int) -> float | None:
     return max(known) if len(known) >= missing and None not in known else None  # type: ignore[type-var]
 
 
-def _warm(pin: Pin, target: int, ready: int, unknown: int, failed: int, now: datetime) -> Condition:
+def _since(pin: Pin, entries: Sequence[CacheEntry]) -> datetime:
+    """When the newest target took its state; nothing was so for the pin before there was a pin."""
+    return max([pin.created_at, *(entry.state_since for entry in entries if entry.state_since is not None)])
+
+
+def _warm(pin: Pin, target: int, ready: int, unknown: int, failed: int, since: datetime) -> PinCondition:
     if target and ready >= target:
-        return Condition("Warm", "True", "AllReady", f"{ready} of {target} nodes are warm.", now)
+        return PinCondition("Warm", "True", "AllReady", f"{ready} of {target} nodes are warm.", since)
     if pin.suspended:
-        return Condition("Warm", "False", "Suspended", "Nothing is fetched while the pin is suspended.", now)
+        return PinCondition(
+            "Warm", "False", "Suspended", "Nothing is fetched while the pin is suspended.", pin.updated_at
+        )
     if not target:
-        return Condition("Warm", "False", "NoNodes", "No node of its pools matches the pin.", now)
+        return PinCondition("Warm", "False", "NoNodes", "No node of its pools matches the pin.", None)
     if ready + unknown >= target:
-        return Condition("Warm", "Unknown", "NodesSilent", f"{unknown} nodes have not reported lately.", now)
+        return PinCondition("Warm", "Unknown", "NodesSilent", f"{unknown} nodes have not reported lately.", None)
     reason = "Failed" if failed else "Warming"
-    return Condition("Warm", "False", reason, f"{ready} of {target} nodes are warm, {failed} failed.", now)
+    return PinCondition("Warm", "False", reason, f"{ready} of {target} nodes are warm, {failed} failed.", since)
 
 
-def _admitted(pin: Pin, refusals: Sequence[Mapping[str, Any]], now: datetime) -> Condition:
+def _admitted(refusals: Sequence[Mapping[str, Any]]) -> PinCondition:
     if not refusals:
-        return Condition("Admitted", "True", "Fits", "Every target node has or can make the room.", now)
+        return PinCondition("Admitted", "True", "Fits", "Every target node has or can make the room.", None)
     first = refusals[0]
     more = f" (and {len(refusals) - 1} more nodes)" if len(refusals) > 1 else ""
-    return Condition("Admitted", "False", str(first.get("reason", "Refused")), f"{first.get('detail', '')}{more}", now)
+    return PinCondition(
+        "Admitted", "False", str(first.get("reason", "Refused")), f"{first.get('detail', '')}{more}", None
+    )

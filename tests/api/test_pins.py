@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from caches.models import CacheEntry, ModelVersion, Pin
 from controlplane.accounts.models import Scope, User
@@ -231,3 +233,20 @@ def test_it_needs_the_role_on_every_pool_of_a_pin(pool: NodePool, version: Model
     assert (answer.status_code, answer.json()["code"]) == (403, "access:user:role-missing")
     assert other.full_name in answer.json()["detail"]
     assert api.patch(f"pins/{shared.id}", {"pools": [pool.full_name]}).status_code == 403
+
+
+def test_it_says_since_when_a_condition_holds_as_the_rows_say(viewer_api: Api) -> None:
+    pool = factories.pool()
+    pin = factories.pin(pools=(pool,))
+    since = timezone.now() + timedelta(minutes=5)  # later than the pin itself
+    factories.entry(on=factories.node(of=pool), of=pin.version.artifact, state_since=since)
+    idle = factories.pin()
+
+    first, again = (viewer_api.get(f"pins/{pin.id}").json()["status"]["conditions"] for _ in range(2))
+
+    assert first == again
+    assert datetime.fromisoformat(first[0]["last_transition"]) == since
+    assert [one["last_transition"] for one in viewer_api.get(f"pins/{idle.id}").json()["status"]["conditions"]] == [
+        None,
+        None,
+    ]
