@@ -18,6 +18,7 @@ from caches.selectors.pool_view import pool_view
 from caches.services.admission import node_name
 from caches.services.entry_mirror import entries_close_lost, statuses_mirror
 from caches.services.pool_rounds import pools_mark_dirty
+from caches.services.scrub_findings import MOVED
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.documents import EntryState
 from controlplane.errors import Clash, Missing
@@ -46,6 +47,7 @@ _SAYS = {
 def entry_evict_preview(*, entry_id: UUID) -> Plan:
     """The plan of the entry's pool as if its eviction had been asked for. Clash when it is protected."""
     entry = _get(entry_id)
+    _check_there(entry)
     if entry.node.pool is None:
         raise Clash("entry:user:no-pool", f"{entry.node.name} belongs to no pool, so nothing is planned for it.")
     now = timezone.now()
@@ -61,8 +63,6 @@ def entry_evict_preview(*, entry_id: UUID) -> Plan:
 def entry_evict(*, actor: Actor, entry_id: UUID) -> Operation:
     """Ask for an eviction. It is confirmed only by a fresh listing of the node's consumers, so it may still wait."""
     entry = _get(entry_id)
-    if entry.state in (EntryState.ABSENT, EntryState.LOST):
-        raise Clash("entry:user:not-there", f"{entry.artifact.digest[:19]} is not on {entry.node.name}.")
     entry_evict_preview(entry_id=entry_id)
     with transaction.atomic():
         now = timezone.now()
@@ -90,8 +90,9 @@ def entry_scrub(*, actor: Actor, entry_id: UUID) -> Operation:
                 f"Only an entry that is Ready can be verified; this one is {entry.state}.",
                 next_step="Wait until it is Ready, or retry it when it has failed.",
             )
-        entry.refresh_from_db(fields=["verify_round"])
-        operation = _start(actor, entry, OperationKind.ENTRY_SCRUB, {"round": entry.verify_round})
+        entry.refresh_from_db(fields=["verify_round", "bytes_moved"])
+        params: dict[str, object] = {"round": entry.verify_round, MOVED: entry.bytes_moved}
+        operation = _start(actor, entry, OperationKind.ENTRY_SCRUB, params)
         _audit(actor, entry, "entry.scrub", None, {"verify_round": entry.verify_round}, operation)
         _mark(entry)
     return operation
@@ -117,6 +118,11 @@ def _get(entry_id: UUID) -> CacheEntry:
     if entry is None:
         raise Missing("entry:user:not-found", f"There is no cache entry {entry_id}.")
     return entry
+
+
+def _check_there(entry: CacheEntry) -> None:
+    if entry.state in (EntryState.ABSENT, EntryState.LOST):
+        raise Clash("entry:user:not-there", f"{entry.artifact.digest[:19]} is not on {entry.node.name}.")
 
 
 def _as_if_asked(view: PoolView, entry: CacheEntry) -> PoolView:

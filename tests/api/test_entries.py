@@ -12,6 +12,7 @@ from caches.models import CacheEntry, Webhook
 from controlplane.accounts.models import Scope, User
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import SYSTEM
+from controlplane.clusters.documents import EntryState
 from controlplane.clusters.models import NodePool
 from controlplane.errors import Permanent
 from controlplane.operations.models import Operation, OperationKind, OperationState
@@ -50,6 +51,17 @@ def test_it_does_not_evict_what_a_pin_protects(operator_api: Api, entry: CacheEn
         answer = operator_api.post(f"cache-entries/{entry.id}/evict{query}")
         assert answer.status_code == 409
         assert "pin" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("state", [EntryState.ABSENT, EntryState.LOST])
+def test_it_tells_in_a_dry_run_that_the_entry_is_not_there(
+    operator_api: Api, entry: CacheEntry, state: EntryState
+) -> None:
+    CacheEntry.objects.update(state=state)
+
+    answers = [operator_api.post(f"cache-entries/{entry.id}/evict{query}") for query in ("", "?dry_run=true")]
+
+    assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(409, "entry:user:not-there")] * 2
 
 
 def test_it_needs_the_scope_evict_to_evict(operator: User, entry: CacheEntry) -> None:
