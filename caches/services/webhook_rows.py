@@ -8,11 +8,16 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from caches.models import Webhook
+from caches.services.webhook_posts import address_problem, url_problem
+from caches.services.webhooks import SIGNING_KEY
+from caches.sources import allowed
+from caches.sources.secrets import read_secret
 from controlplane.audit.services import Actor, audit_write
-from controlplane.errors import Clash, FieldError, Invalid, Missing, Stale
+from controlplane.errors import Clash, FieldError, HearthError, Invalid, Missing, Stale, Transient
 
 FIELDS = ("url", "secret_name", "events", "enabled")
 
@@ -20,8 +25,8 @@ FIELDS = ("url", "secret_name", "events", "enabled")
 def webhook_create(
     *, actor: Actor, name: str, url: str, secret_name: str, events: Sequence[str] = (), enabled: bool = True
 ) -> Webhook:
-    """A new webhook. Clash when the name is taken, Invalid for an address that is not plain http(s)."""
-    _check_url(url)
+    """A new webhook. Clash when the name is taken, Invalid for an address or secret that cannot work."""
+    _check({"url": url, "secret_name": secret_name})
     try:
         with transaction.atomic():
             webhook = Webhook.objects.create(
@@ -39,8 +44,7 @@ def webhook_update(
     *, actor: Actor, webhook_id: UUID, changes: Mapping[str, Any], if_updated_at: datetime | None = None
 ) -> Webhook:
     """Change any of FIELDS. Stale when it was changed since ``if_updated_at``."""
-    if "url" in changes:
-        _check_url(changes["url"])
+    _check(changes)
     with transaction.atomic():
         webhook = _locked(webhook_id, if_updated_at)
         before = _facts(webhook)
@@ -74,13 +78,41 @@ def _locked(webhook_id: UUID, if_updated_at: datetime | None) -> Webhook:
     return webhook
 
 
-def _check_url(url: str) -> None:
+def _check(given: Mapping[str, Any]) -> None:
+    """Refuse what could never be delivered to, or never be signed. Only the fields that are given are looked at."""
+    errors = []
+    if "url" in given and (problem := _url_problem(given["url"])):
+        errors.append(FieldError("url", "webhook:user:url", problem))
+    if "secret_name" in given and (problem := _secret_problem(given["secret_name"])):
+        errors.append(FieldError("secret_name", "webhook:user:secret", problem))
+    if errors:
+        detail = "This webhook is not possible: " + " ".join(error.detail for error in errors)
+        raise Invalid(errors[0].code, detail, next_step="Correct the named fields.", errors=errors)
+
+
+def _url_problem(url: str) -> str | None:
+    if problem := url_problem(url):
+        return f"The address cannot be used: {problem}."
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
-        detail = "The address must be http or https, without a user name or password in it."
-        raise Invalid(
-            "webhook:user:url", detail, next_step="Correct url.", errors=[FieldError("url", "invalid", detail)]
-        )
+    host = parts.hostname or ""
+    try:
+        for address in allowed.resolve(host, parts.port or (443 if parts.scheme == "https" else 80)):
+            if found := address_problem(address, private=settings.SOURCE_PRIVATE_ADDRESSES):
+                return f"The address cannot be used: {found}."
+            allowed.check_address(host, address, allow_private=settings.SOURCE_PRIVATE_ADDRESSES)
+    except Transient:
+        return None  # a name that does not resolve now is looked at again before every delivery
+    except HearthError as error:
+        return error.detail
+    return None
+
+
+def _secret_problem(name: str) -> str | None:
+    try:
+        key = read_secret(name).get(SIGNING_KEY, "")
+    except (HearthError, ValueError) as error:
+        return error.detail if isinstance(error, HearthError) else f"{name} cannot be the name of a secret."
+    return None if key else f"The secret {name} has no {SIGNING_KEY}."
 
 
 def _facts(webhook: Webhook) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
 
+from caches.sources.secrets import write_secret
 from controlplane.accounts.models import Scope, User
 from controlplane.accounts.services import token_create
 from controlplane.audit.models import Via
@@ -82,6 +84,13 @@ def api_for(user: User, *scopes: str, **limits: Any) -> Api:
 def cheap_passwords(settings: Any) -> None:
     """Nobody signs in by password here; hashing them well would be most of the time."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture(autouse=True)
+def signing_key(settings: Any, tmp_path: Path) -> None:
+    """The secret that the webhooks of these tests name."""
+    settings.SECRETS_DIR = tmp_path / "secrets"
+    write_secret("hooks", {"signing_key": "x"}, settings.SECRETS_DIR)
 
 
 @pytest.fixture

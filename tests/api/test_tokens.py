@@ -218,3 +218,18 @@ def test_it_demands_the_csrf_token_of_a_session(operator: User) -> None:
 
     assert answer.status_code == 403
     assert answer.json()["code"] == "session:user:csrf"
+
+
+def test_it_refuses_a_token_for_a_target_that_does_not_exist(admin_api: Api) -> None:
+    pool = factories.pool()
+    body = {"name": "ci", "scopes": ["read"], "targets": [pool.cluster.name, pool.full_name]}
+    wrong = ["nowhere", f"{pool.cluster.name}.nothing"]
+
+    answer = admin_api.post("tokens", body | {"targets": [*body["targets"], *wrong]})
+
+    assert answer.status_code == 400
+    assert [(error["field"], error["code"]) for error in answer.json()["errors"]] == [
+        ("targets.2", "unknown"),
+        ("targets.3", "unknown"),
+    ]
+    assert admin_api.post("tokens", body).status_code == 201

@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from caches.api.serializers.common import LinksField, ObjectSerializer
+from caches.api.serializers.common import LinksField, NameField, ObjectSerializer
 from controlplane.accounts.models import Role, Scope, Token
 from controlplane.rest.validation import Input
 
@@ -64,12 +64,24 @@ class MeSerializer(serializers.Serializer[Any]):
     expires_at = serializers.DateTimeField(allow_null=True)
 
 
+class LastDeliverySerializer(serializers.Serializer[Any]):
+    event = serializers.CharField()
+    state = serializers.ChoiceField(choices=["Pending", "Delivered", "GivenUp"])
+    attempts = serializers.IntegerField()
+    status = serializers.IntegerField(source="last_status", allow_null=True, help_text="of the last answer")
+    error = serializers.CharField(source="last_error", help_text="of the last attempt, '' when there was none")
+    updated_at = serializers.DateTimeField()
+
+
 class WebhookSerializer(ObjectSerializer):
+    """A webhook with ``last_delivery`` set on the row."""
+
     name = serializers.CharField()
     url = serializers.CharField()
     secret_name = serializers.CharField(help_text="the name of the signing key's secret, never its content")
     events = serializers.ListField(child=serializers.CharField(), help_text="empty: all")
     enabled = serializers.BooleanField()
+    last_delivery = LastDeliverySerializer(allow_null=True, help_text="null: nothing was announced yet")
 
 
 class WebhookChanges(Input):
@@ -80,6 +92,6 @@ class WebhookChanges(Input):
 
 
 class WebhookInput(WebhookChanges):
-    name = serializers.SlugField(max_length=63)
+    name = NameField(max_length=63)
     url = serializers.URLField(max_length=1000)
     secret_name = serializers.CharField(max_length=100)

@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from caches.api.serializers.common import ObjectSerializer
+from caches.api.serializers.common import NameField, ObjectSerializer
 from caches.models import DriftState, ModelVersion, VersionState
 from controlplane.clusters.documents import Algorithm, FileRecord, SourceType
 from controlplane.rest.validation import Input
@@ -48,7 +48,7 @@ class ConnectionChanges(Input):
 
 
 class ConnectionInput(ConnectionChanges):
-    name = serializers.SlugField(max_length=63)
+    name = NameField(max_length=63)
     type = serializers.ChoiceField(choices=TYPES)
     allowed = serializers.ListField(
         child=serializers.CharField(max_length=500), min_length=1, max_length=100, help_text="buckets or root folders"
@@ -115,7 +115,7 @@ class VersionSerializer(ObjectSerializer):
 
 
 class SourceInput(Input):
-    connection = serializers.SlugField(max_length=63)
+    connection = NameField(max_length=63)
     uri = serializers.CharField(max_length=1500)
     allow_patterns = serializers.ListField(
         child=serializers.CharField(max_length=200), required=False, default=list, max_length=100
@@ -134,7 +134,7 @@ class VersionInput(Input):
 class ModelInput(VersionInput):
     """A model comes into being with its first version."""
 
-    name = serializers.SlugField(max_length=120)
+    name = NameField(max_length=120)
 
 
 class ChecksumSerializer(serializers.Serializer[FileRecord]):

@@ -40,7 +40,16 @@ class ConditionSerializer(serializers.Serializer[Any]):
     status = serializers.ChoiceField(choices=["True", "False", "Unknown"])
     reason = serializers.CharField()
     message = serializers.CharField()
-    last_transition = serializers.DateTimeField()
+    last_transition = serializers.DateTimeField(allow_null=True, help_text="null: unknown")
+
+
+class NameField(serializers.SlugField):
+    """A name in a body. A number is refused instead of becoming text: it is not what somebody called the thing."""
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
 
 
 def labels_field(**kwargs: Any) -> serializers.DictField:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from caches.api.serializers.common import ObjectSerializer, labels_field
+from caches.api.serializers.common import NameField, ObjectSerializer, labels_field
 from caches.selectors.nodes import free_bytes, last_known
 from controlplane.clusters.documents import NodeState
 from controlplane.clusters.models import ClusterType, Node
@@ -68,8 +68,8 @@ class NodePoolChanges(Input):
 
 
 class NodePoolInput(NodePoolChanges):
-    cluster = serializers.SlugField(max_length=63)
-    name = serializers.SlugField(max_length=63)
+    cluster = NameField(max_length=63)
+    name = NameField(max_length=63)
     selector = labels_field(allow_empty=False)
     cache_path = serializers.CharField(required=False, max_length=500)
 
