@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Max, Q
 from django.utils import timezone
 
 from caches.domain.plans import Plan
@@ -63,6 +63,7 @@ def pin_create(*, actor: Actor, spec: PinSpec) -> tuple[Pin, Operation]:
             pin = draft_pin(spec, now=timezone.now())
             pin.save(force_insert=True)
             _lock_pools(pools)
+            _make_youngest(pin, pools)
             plans = plans_with(pin, version, pools, now=timezone.now())
             admit(version, spec, plans)
             pin.pools.set(pools)
@@ -215,6 +216,15 @@ def _lock_pools(pools: Sequence[NodePool]) -> None:
     ids = {pool.pk for pool in pools}
     PoolLoop.objects.bulk_create([PoolLoop(pool_id=pk) for pk in sorted(ids)], ignore_conflicts=True)
     list(PoolLoop.objects.select_for_update(no_key=True).filter(pool_id__in=ids).order_by("id"))
+
+
+def _make_youngest(pin: Pin, pools: Sequence[NodePool]) -> None:
+    """Age is the order of admission, not of asking: one that waited for the pools must not outrank, as the older pin,
+    what was admitted meanwhile. Looking at the others' times instead of a clock also holds between two hosts."""
+    others = Pin.objects.filter(pools__in=pools, removed_at__isnull=True).exclude(pk=pin.pk)
+    latest = others.aggregate(latest=Max("created_at"))["latest"]
+    pin.created_at = max(timezone.now(), latest + timedelta(microseconds=1)) if latest else timezone.now()
+    Pin.objects.filter(pk=pin.pk).update(created_at=pin.created_at)
 
 
 def _locked(pin_id: UUID) -> Pin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,12 +14,14 @@ from django.db import connection
 
 from caches.models import Pin
 from caches.selectors.pool_view import pool_view
+from caches.services import pins
 from caches.services.entries import entry_evict
 from caches.services.loop import pool_reconcile, pools_mark_dirty
 from caches.services.pins import PinSpec, pin_create, pin_remove
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import Actor
 from controlplane.clusters.documents import Action
+from controlplane.clusters.models import NodePool
 from controlplane.errors import Clash, HearthError
 from controlplane.locks import advisory_lock
 from controlplane.operations.models import Operation
@@ -61,6 +63,27 @@ def test_two_pins_that_fit_alone_but_not_together_are_not_both_admitted(one_node
     assert len(refused) == 3
     assert {error.code for error in refused} == {"pin:user:insufficient-capacity"}
     assert Pin.objects.count() == AuditEvent.objects.filter(action="pin.create").count() == 1
+
+
+def test_a_pin_that_waited_for_the_pool_does_not_outrank_what_was_admitted_meanwhile(
+    one_node: World, actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = [PinSpec(version_id=version_of(500 * MIB).pk, pool_ids=(one_node.pool.pk,)) for _ in range(2)]
+    lock_pools = pins._lock_pools
+    overtaken: list[object] = []
+
+    def overtake(pools: Sequence[NodePool]) -> None:
+        if not overtaken:
+            overtaken.append(None)
+            overtaken[0] = together(lambda: pin_create(actor=actor, spec=second))[0]
+        lock_pools(pools)
+
+    monkeypatch.setattr(pins, "_lock_pools", overtake)
+    with pytest.raises(HearthError) as refused:
+        pin_create(actor=actor, spec=first)
+    assert refused.value.code == "pin:user:insufficient-capacity"
+    assert not isinstance(overtaken[0], HearthError)
+    assert Pin.objects.get().version_id == second.version_id
 
 
 def test_of_two_pins_of_the_same_version_one_is_told_of_the_other(one_node: World, actor: Actor) -> None:
