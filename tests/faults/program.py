@@ -44,7 +44,7 @@ class Program:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._driver.kill()
-        self._driver.wait()
+        self._driver.communicate()  # also closes its pipes
         self.servers.__exit__(kind, error, at)
 
     def _start(self) -> None:
