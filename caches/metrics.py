@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 from django.utils import timezone
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -89,9 +89,9 @@ def _by_digest(artifacts: Iterable[ArtifactCoverage]) -> Mapping[str, ArtifactCo
 def _entries() -> Metric:
     text = "Cache entries by state; Unknown on silent nodes."
     family = GaugeMetricFamily("hearth_entries", text, labels=[*_POOL, "state", "reason"])
+    entries: QuerySet[Any] = entries_list()  # annotated with shown_state
     rows = (
-        entries_list()
-        .filter(node__lost_at__isnull=True, node__pool__isnull=False)
+        entries.filter(node__lost_at__isnull=True, node__pool__isnull=False)
         .exclude(state=EntryState.LOST)
         .values_list("node__pool__cluster__name", "node__pool__name", "shown_state", "reason")
         .annotate(count=Count("id"))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
 from caches.domain.gating import Gate, GateState, GateType, gate
 from caches.domain.states import is_moving_bytes, is_permanent
+from caches.domain.text import plural
 from caches.models import CacheEntry, Pin
 from caches.services.eviction_requests import eviction_fail
 from caches.services.pool_rounds import pools_mark_dirty
 from caches.services.progress_targets import Seen, gate_target, targets_record, targets_seen, warm_target
+from caches.services.scrub_findings import DAMAGED, MOVED, scrub_found
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.documents import Action, EntryState
 from controlplane.errors import Permanent
@@ -50,9 +53,13 @@ def warm_step(operation_id: UUID) -> bool:
     )
     if decided.state is GateState.OPEN:
         result = {"ready": decided.ready, "required": decided.required, "targets": len(seen)}
-        return operation_succeed(operation_id=operation_id, result=result, message=decided.reason)
+        with transaction.atomic():
+            _record_bytes(operation, seen, decided, suspended=pin.suspended, last=True)
+            return operation_succeed(operation_id=operation_id, result=result, message=decided.reason)
     if decided.state is GateState.FAILED:
-        return _fail(operation, "pin:node:gate-unreachable", decided.reason, _first_step(seen))
+        with transaction.atomic():
+            _record_bytes(operation, seen, decided, suspended=pin.suspended, last=True)
+            return _fail(operation, "pin:node:gate-unreachable", decided.reason, _first_step(seen))
     _record_bytes(operation, seen, decided, suspended=pin.suspended)
     return True
 
@@ -105,11 +112,15 @@ def scrub_step(operation_id: UUID) -> bool:
     if entry is None or entry.state in (EntryState.LOST, EntryState.ABSENT):
         return _end_single(operation, TargetState.SKIPPED, "The entry is gone.")
     checked = entry.observed_verify_round >= int(operation.params["round"])
+    found = scrub_found(operation, entry)
     if checked and entry.state == EntryState.READY:
-        return _end_single(operation, TargetState.SUCCEEDED, "Every byte is right.")
+        return _end_single(operation, TargetState.SUCCEEDED, found.message, found.result)
     if checked and entry.state == EntryState.FAILED and is_permanent(entry.reason):
         return _fail(operation, "entry:source:not-repairable", entry.message or entry.reason)
-    operation_progress(operation_id=operation_id, message=f"{len(entry.damaged)} damaged files" if checked else "")
+    # What was damaged is kept at once: the node forgets it when it is right again.
+    params = {**operation.params, DAMAGED: found.damaged} if found.is_news else None
+    text = plural(len(found.damaged), "damaged file") if found.damaged else ""
+    operation_progress(operation_id=operation_id, message=text, params=params)
     return True
 
 
@@ -146,21 +157,25 @@ def scrub_retried(operation: Operation, actor: Actor) -> None:
     entry_id = operation.params["entry_id"]
     CacheEntry.objects.filter(pk=entry_id).update(verify_round=F("verify_round") + 1, updated_at=timezone.now())
     entry = CacheEntry.objects.select_related("node").get(pk=entry_id)
-    operation.params = {**operation.params, "round": entry.verify_round}
+    operation.params = {**operation.params, "round": entry.verify_round, MOVED: entry.bytes_moved}
     Operation.objects.filter(pk=operation.pk).update(params=operation.params)
     _mark([entry])
 
 
-def _record_bytes(operation: Operation, seen: list[Seen], decided: Gate, *, suspended: bool) -> None:
+def _record_bytes(
+    operation: Operation, seen: list[Seen], decided: Gate, *, suspended: bool, last: bool = False
+) -> None:
+    """The sum over the targets as they were just recorded; ``last`` writes it however recent the one before is."""
     live = [item for item in seen if not item.lost]
     etas = [item.entry.eta_seconds for item in live if item.entry and item.entry.eta_seconds is not None]
     moving = [item for item in live if is_moving_bytes(item.entry_state)]
     operation_progress(
         operation_id=operation.pk,
-        bytes_done=sum(item.entry.bytes_done for item in live if item.entry),
+        bytes_done=sum(item.target.bytes_done for item in live),
         bytes_total=sum(item.target.bytes_total for item in live),
         eta_seconds=max(etas) if etas and len(etas) == len(moving) else None,
         message="The pin is suspended." if suspended else decided.reason,
+        force=last,
     )
 
 
@@ -188,9 +203,9 @@ def _finish(operation: Operation, found: list[tuple[Seen, TargetState, str]]) ->
     return True
 
 
-def _end_single(operation: Operation, state: TargetState, detail: str) -> bool:
-    operation.targets.update(state=state, detail=detail, updated_at=timezone.now())
-    return operation_succeed(operation_id=operation.pk, message=detail)
+def _end_single(operation: Operation, state: TargetState, detail: str, result: Mapping[str, Any] | None = None) -> bool:
+    operation.targets.update(state=state, detail=detail[:1000], updated_at=timezone.now())
+    return operation_succeed(operation_id=operation.pk, message=detail, result=result)
 
 
 def _fail(operation: Operation, code: str, detail: str, next_step: str = "") -> bool:

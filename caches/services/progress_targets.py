@@ -133,6 +133,8 @@ def targets_record(found: Iterable[tuple[Seen, TargetState, str]]) -> None:
     for item, state, detail in found:
         target = item.target
         done = item.entry.bytes_done if item.entry is not None and not item.lost else target.bytes_done
+        if state == TargetState.SUCCEEDED:
+            done = target.bytes_total or done  # verified, so all of it is there
         if target.state == TargetState.SKIPPED or (target.state, target.detail, target.bytes_done) == (
             state,
             detail[:1000],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -66,6 +67,8 @@ def test_it_shows_progress_and_succeeds_when_all_are_ready(world: World, actor: 
     world.settle()
     done = step(operation)
     assert (done.state, done.result) == ("Succeeded", {"ready": 2, "required": 2, "targets": 2})
+    assert (done.bytes_done, done.bytes_total) == (200 * MIB, 200 * MIB)
+    assert [target.bytes_done for target in done.targets.all()] == [100 * MIB, 100 * MIB]
     assert set(states(done).values()) == {"Succeeded"}
 
 
@@ -224,6 +227,78 @@ def test_a_scrub_ends_with_what_it_found(world: World, actor: Actor, outcome: st
         world.report("n1", failed(line.digest, "IntegrityMismatch", line))
     world.observe()
     assert step(operation).state == state
+
+
+def test_a_gate_that_opens_early_records_what_has_arrived(world: World, actor: Actor) -> None:
+    pin, operation = warm(world, actor, "Count", 1)
+    digest = pin.version.artifact.digest  # type: ignore[union-attr]
+    world.obey("n1")
+    world.report("n2", EntryStatus(digest, EntryState.DOWNLOADING, bytes_done=30 * MIB, bytes_total=100 * MIB))
+    world.observe()
+    done = step(operation)
+    assert (done.state, done.bytes_done, done.bytes_total) == ("Succeeded", 130 * MIB, 200 * MIB)
+
+
+def test_a_scrub_says_what_was_wrong_and_what_was_fetched(world: World, actor: Actor) -> None:
+    pin, _ = warm(world, actor)
+    world.settle()
+    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", pin.version).pk)
+    world.reconcile()
+    line = world.line("n1", pin.version)
+    sound = world.held["n1"][line.digest]
+    world.report("n1", replace(sound, state=EntryState.REPAIRING, damaged=("model.bin",), verify_round=1))
+    world.observe()
+    running = step(operation)
+    assert (running.state, running.message) == ("Running", "1 damaged file")
+    moved = sound.bytes_moved + 20 * MIB
+    world.report("n1", replace(sound, verify_round=1, bytes_moved=moved))
+    world.observe()
+    done = step(operation)
+    assert (done.state, done.result) == ("Succeeded", {"damaged": ["model.bin"], "repaired_bytes": 20 * MIB})
+    assert done.message == done.targets.get().detail == "1 file was wrong and is right again (20 MiB fetched)."
+
+
+@pytest.mark.parametrize(
+    ("moved", "fetched", "message"),
+    [
+        (100 * MIB, 0, "Every byte is right."),
+        (102 * MIB, 2 * MIB, "Something was wrong and is right again (2 MiB fetched)."),  # between two reports
+        (3 * MIB, 3 * MIB, "Something was wrong and is right again (3 MiB fetched)."),  # a new meter
+    ],
+)
+def test_a_scrub_counts_bytes_that_no_report_explains(
+    world: World, actor: Actor, moved: int, fetched: int, message: str
+) -> None:
+    pin, _ = warm(world, actor)
+    world.settle()
+    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", pin.version).pk)
+    world.reconcile()
+    sound = world.held["n1"][world.line("n1", pin.version).digest]
+    world.report("n1", replace(sound, verify_round=1, bytes_moved=moved))
+    world.observe()
+    done = step(operation)
+    assert (done.result, done.message) == ({"damaged": [], "repaired_bytes": fetched}, message)
+
+
+def test_a_scrub_that_is_retried_begins_without_findings(world: World, actor: Actor) -> None:
+    pin, _ = warm(world, actor)
+    world.settle()
+    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", pin.version).pk)
+    world.reconcile()
+    line = world.line("n1", pin.version)
+    sound = world.held["n1"][line.digest]
+    moved = sound.bytes_moved + 7 * MIB
+    world.report("n1", replace(sound, state=EntryState.REPAIRING, damaged=("model.bin",), verify_round=1))
+    world.observe()
+    step(operation)
+    world.report("n1", failed(line.digest, "IntegrityMismatch", line, bytes_moved=moved))
+    world.observe()
+    assert step(operation).state == "Failed"
+    again = operation_retry(actor=actor, operation_id=operation.pk)
+    world.report("n1", replace(sound, verify_round=2, bytes_moved=moved))
+    world.observe()
+    done = step(again)
+    assert (done.state, done.result) == ("Succeeded", {"damaged": [], "repaired_bytes": 0})
 
 
 def test_a_step_costs_the_same_for_few_and_many_targets(make_world: Callable[..., World], actor: Actor) -> None:
