@@ -149,7 +149,7 @@ def entry_rows(
 def _counts(pools: Sequence[NodePool], now: datetime) -> _Counts:
     """Entries on nodes whose reports are fresh, counted by the database: (pool, artifact) → state → (copies, bytes)."""
     known: QuerySet[Any] = nodes_list(now=now).filter(pool__in=pools, lost_at__isnull=True)
-    known = known.filter(silent=False)
+    known = known.filter(silent=False).exclude(shown_state=NodeState.UNKNOWN)
     grouped = (
         CacheEntry.objects.filter(node__in=known.values("pk"))
         .exclude(state__in=_GONE)
