@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from caches.models import ModelVersion
-from caches.selectors.coverage import UNKNOWN, EntryRow, entry_rows, live_nodes, live_pins, state_of
+from caches.selectors.coverage import UNKNOWN, EntryRow, counted_state, entry_rows, live_nodes, live_pins
 from controlplane.clusters.documents import EntryState, NodeState
 from controlplane.clusters.models import Node, NodePool
 
@@ -36,7 +36,7 @@ class Matrix:
 def pool_matrix(pool: NodePool, *, now: datetime) -> Matrix:
     """What every live node of the pool holds of every version that is pinned there or present anywhere in it."""
     live, pins, rows = live_nodes([pool])[pool.id], live_pins([pool]), entry_rows([pool])
-    states = {node.id: state_of(node, pool, now) for node in live}
+    states = {node.id: counted_state(node, pool, now) for node in live}
     present = {row.artifact_id for node in live for row in rows[node.id]}
     versions = _versions(present | {pin.version.artifact_id for pin in pins[pool.id] if pin.version.artifact_id})
     wanted = {

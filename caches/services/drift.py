@@ -143,12 +143,14 @@ def _looks(file: FileRecord) -> tuple[str, int]:
 
 
 def _same(found: FileRecord, registered: FileRecord) -> bool:
-    """A new upload of the very same bytes is no drift where the store can prove it."""
-    return (found.size_bytes, found.algorithm, found.checksum) == (
+    """A new upload of the very same bytes is no drift where the store can prove it; elsewhere any new revision is one,
+    because nodes refuse it (a file rewritten in place with its time restored keeps its Stat, not its revision)."""
+    same = (found.size_bytes, found.algorithm, found.checksum) == (
         registered.size_bytes,
         registered.algorithm,
         registered.checksum,
     )
+    return same and (registered.algorithm.is_content or found.revision == registered.revision)
 
 
 def _record(version: ModelVersion, state: DriftState, changes: list[dict[str, str]], operation: Operation) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -180,3 +181,15 @@ def test_those_are_due_whose_last_comparison_is_old_and_not_running(settings: La
     assert set(due) == {old.pk, older.pk, never.pk} and fresh.pk not in due
     assert due.index(older.pk) < due.index(old.pk)
     assert due[0] == never.pk
+
+
+def test_it_notices_a_file_rewritten_in_place_whose_time_was_restored(version: ModelVersion, folder: Path) -> None:
+    changed = folder / "a.bin"
+    before = changed.stat()
+    with changed.open("r+b") as file:
+        file.write(b"other"[: before.st_size])
+    os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
+    rechecked(version)
+    version.refresh_from_db()
+    assert version.drift == "Drifted"
+    assert version.drift_changed == [{"path": "a.bin", "change": "Changed"}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from typing import Any
 
 import plotly.graph_objects as go
@@ -14,6 +15,7 @@ from django.utils import timezone
 from caches import charts
 from caches.selectors.matrix import pool_matrix
 from caches.views.fleet import cell_url
+from controlplane.clusters.models import Node
 from tests import factories
 from tests.views.conftest import Stage
 
@@ -50,6 +52,16 @@ def test_it_hatches_what_is_unknown_and_never_counts_it_as_ready(stage: Stage) -
     assert (hatch["x"], hatch["base"]) == ([0], [2.55])
     assert hatch["marker"]["pattern"]["shape"] == "/"
     assert [state for state, token in charts._TOKENS.items() if token == "--ok-solid"] == ["Ready"]
+
+
+def test_it_hatches_a_silent_node_also_when_its_cluster_calls_it_not_ready(stage: Stage) -> None:
+    Node.objects.filter(pk=stage.nodes[3].pk).update(ready=False)
+    Node.objects.filter(pk=stage.nodes[0].pk).update(ready=False, reported_at=timezone.now() - timedelta(days=1))
+    heat, hatch = heatmap(stage)["data"]
+    rows = dict(zip(["n1", "n2", "n3", "n4"], heat["z"], strict=True))
+    tokens = heat["meta"]["tokens"]
+    assert {tokens[value] for value in (*rows["n1"], rows["n4"][0])} == {"--unknown-tint"}
+    assert len(hatch["x"]) == 3
 
 
 def test_it_leads_to_the_node_or_to_the_reason(stage: Stage, victor: Client) -> None:
