@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -13,13 +12,12 @@ from rest_framework.response import Response
 from caches.api.base import ApiRowsView, ApiView, one
 from caches.api.serializers.accounts import MeSerializer, NewTokenSerializer, TokenInput, TokenSerializer
 from caches.filters import TokenFilter
-from caches.selectors.nodes import clusters_list, pools_list
+from caches.selectors.token_targets import token_targets_check
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
-from controlplane.accounts.models import Role, Scope, Token, User
+from controlplane.accounts.models import Role, Scope, Token
 from controlplane.accounts.permissions import person_of, require_scope, token_of
 from controlplane.accounts.services import token_create, token_revoke
-from controlplane.errors import FieldError, Invalid
 
 
 def visible_tokens(request: Request) -> QuerySet[Token]:
@@ -56,26 +54,12 @@ class TokenList(TokenView, ApiRowsView):
     def post(self, request: Request) -> Response:
         self.allow_change(request)
         body = self.read(TokenInput, request)
-        _check_targets(person_of(request), body["targets"])
+        token_targets_check(person=person_of(request), targets=body["targets"])
         token, secret = token_create(actor=actor_of(request), user=person_of(request), parent=token_of(request), **body)
         token.secret = secret
         response = self.answer(NewTokenSerializer, token, status=201)
         response["Cache-Control"] = "no-store"
         return response
-
-
-def _check_targets(person: User, targets: Sequence[str]) -> None:
-    """Refuse what names no cluster or pool; those beyond the person's roles are token_create's to refuse."""
-    clusters, pools = clusters_list().values_list, pools_list().values_list
-    known = {*clusters("name", flat=True), *(".".join(names) for names in pools("cluster__name", "name"))}
-    errors = [
-        FieldError(f"targets.{index}", "unknown", f"There is no cluster or pool {target}.")
-        for index, target in enumerate(targets)
-        if target not in known and access.role_of(person, target) is not None
-    ]
-    if errors:
-        detail = "The token was not created: " + " ".join(error.detail for error in errors)
-        raise Invalid("token:user:invalid", detail, next_step="Name clusters, or pools as cluster.pool.", errors=errors)
 
 
 class TokenDetail(TokenView):

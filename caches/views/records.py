@@ -19,6 +19,7 @@ from caches.filters import AuditFilter, ConnectionFilter
 from caches.forms import TokenForm
 from caches.selectors.audit import audit_list
 from caches.selectors.catalogue import connections_list, versions_list
+from caches.selectors.token_targets import token_targets_check
 from caches.views.base import curl, fragment, show, user_of, version_url
 from caches.views.columns import audit_columns, audit_export_columns, object_url
 from controlplane.accounts import access
@@ -96,6 +97,7 @@ def tokens(request: HttpRequest, suffix: str = "") -> HttpResponse:
 def _make(request: HttpRequest, form: TokenForm) -> tuple[str, int]:
     data = form.cleaned_data
     try:
+        token_targets_check(person=user_of(request), targets=data["targets"].split())
         _, secret = token_create(
             actor=actor_of(request),
             user=user_of(request),

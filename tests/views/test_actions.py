@@ -130,6 +130,14 @@ def test_it_offers_only_the_scopes_that_the_person_has(stage: Stage, victor: Cli
     assert refused.status_code == 400 and not Token.objects.exists()
 
 
+def test_it_refuses_a_token_for_a_pool_that_does_not_exist(olga: Client, stage: Stage) -> None:
+    refused = olga.post("/tokens", {"name": "x", "scopes": ["read"], "days": "7", "targets": "nope"})
+    assert refused.status_code == 400 and "There is no cluster or pool nope" in refused.content.decode()
+    assert not Token.objects.exists()
+    allowed = {"name": "x", "scopes": ["read"], "days": "7", "targets": stage.pool.full_name}
+    assert olga.post("/tokens", allowed).status_code == 201
+
+
 def test_it_shows_people_their_own_tokens_and_an_admin_all(
     stage: Stage, olga: Client, victor: Client, ada: Client
 ) -> None:
