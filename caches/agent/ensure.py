@@ -45,6 +45,11 @@ class Tools:
     scrub_bucket: TokenBucket
     clock: Callable[[], datetime]
     wake: Callable[[], None]
+    store_buckets: dict[str, TokenBucket] = field(default_factory=dict)  # by connection name
+
+    def store_bucket(self, connection: str) -> TokenBucket:
+        """What all reads from one store on this node take from."""
+        return self.store_buckets.setdefault(connection, TokenBucket(None))
 
     def event(self, reason: str, message: str) -> None:
         """A line for people; whoever cannot be told is not waited for."""
@@ -118,7 +123,8 @@ class Ensure:
                 self.refused = total - on_disk
                 raise
             source = self._source()
-            lane = Lane(tools.gate, tools.bucket, tools.tuning, self.stopped)
+            store_bucket = tools.store_bucket(self.line.connection)
+            lane = Lane(tools.gate, tools.bucket, tools.tuning, self.stopped, store_bucket)
             download = Download(
                 reader=source, uri=self.line.uri, manifest=manifest, numbers=numbers, partial=partial,
                 journal_path=tools.store.journal(self.line.digest), lane=lane, ledger=tools.ledger, claim=claim,

@@ -36,6 +36,7 @@ class Lane:
     bucket: TokenBucket
     tuning: Tuning
     stopped: threading.Event = field(default_factory=threading.Event)
+    store_bucket: TokenBucket = field(default_factory=lambda: TokenBucket(None))  # this node's share of one store
 
 
 class Progress(Protocol):
@@ -123,6 +124,7 @@ def _write(
                     raise Stopped
                 part = view[offset : offset + step]
                 lane.bucket.take(len(part), lane.stopped.wait)
+                lane.store_bucket.take(len(part), lane.stopped.wait)
                 safefs.write_all(fd, part, cursor.at)
                 cursor.crc = crc64nvme(part, cursor.crc)
                 cursor.at += len(part)

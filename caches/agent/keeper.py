@@ -49,6 +49,8 @@ class Keeper:
         limits, tools = spec.limits, self.tools
         tools.gate.change(limit=limits.max_requests, paused=limits.paused)
         tools.bucket.set_rate(limits.bytes_per_second)
+        for connection in spec.connections:
+            tools.store_bucket(connection.name).set_rate(connection.bytes_per_second)
         tools.ledger.limits = limits
         lines = self._lines(spec)
         for digest in [digest for digest in self.entries if digest not in lines]:

@@ -23,6 +23,7 @@ class SourceConnection(Row):
     secret_name = models.CharField(max_length=100, blank=True, default="")
     allowed = models.JSONField(default=list)
     max_downloads = models.PositiveIntegerField(null=True, blank=True, help_text="running at once over all pools")
+    bytes_per_second = models.BigIntegerField(null=True, blank=True, help_text="read at most, over all nodes together")
     state = models.CharField(max_length=16, default="Unchecked")  # Unchecked, Reachable, Unreachable, AccessDenied
     message = models.CharField(max_length=1000, blank=True, default="")
     observed_at = models.DateTimeField(null=True, blank=True)

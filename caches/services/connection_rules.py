@@ -36,6 +36,10 @@ def _text_problems(connection: SourceConnection) -> Iterator[FieldError]:
         yield _wrong("secret_name", "secret-name", "A secret's name has lower-case letters, digits, dots and dashes.")
     if connection.max_downloads is not None and not 1 <= connection.max_downloads <= 100_000:
         yield _wrong("max_downloads", "max-downloads", "The limit must be at least 1; leave it out for none.")
+    if connection.bytes_per_second is not None and connection.bytes_per_second < 1024:
+        yield _wrong(
+            "bytes_per_second", "rate", "The rate must be at least 1024 bytes a second; leave it out for none."
+        )
     if connection.ca_bundle:
         try:
             ssl.create_default_context(cadata=connection.ca_bundle)

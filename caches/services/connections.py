@@ -26,7 +26,16 @@ from controlplane.clusters.models import NodePool
 from controlplane.errors import Clash, FieldError, HearthError, Invalid, Missing, Stale
 
 CHECK_EVERY = timedelta(minutes=10)
-_EDITABLE = ("endpoint", "region", "addressing", "ca_bundle", "secret_name", "allowed", "max_downloads")
+_EDITABLE = (
+    "endpoint",
+    "region",
+    "addressing",
+    "ca_bundle",
+    "secret_name",
+    "allowed",
+    "max_downloads",
+    "bytes_per_second",
+)
 
 
 def connection_spec(connection: SourceConnection) -> ConnectionSpec:
@@ -72,6 +81,7 @@ def connection_create(
     ca_bundle: str = "",
     secret_name: str = "",
     max_downloads: int | None = None,
+    bytes_per_second: int | None = None,
 ) -> SourceConnection:
     """A new connection. Invalid with every wrong field; Clash when the name is taken. Its store is asked later."""
     connection = SourceConnection(
@@ -84,6 +94,7 @@ def connection_create(
         secret_name=secret_name,
         allowed=list(allowed),
         max_downloads=max_downloads,
+        bytes_per_second=bytes_per_second,
     )
     _refuse(connection_problems(connection))
     try:
@@ -103,7 +114,7 @@ def connection_create(
 def connection_update(
     *, actor: Actor, connection_id: UUID, changes: Mapping[str, Any], if_updated_at: datetime | None = None
 ) -> SourceConnection:
-    """Change some of endpoint, region, addressing, ca_bundle, secret_name, allowed, max_downloads.
+    """Change some of endpoint, region, addressing, ca_bundle, secret_name, allowed, max_downloads, bytes_per_second.
 
     Name and type are fixed: they scope the identity of what was registered through the connection.
     """

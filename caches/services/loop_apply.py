@@ -15,6 +15,7 @@ from caches.domain.manifests import manifest_decode
 from caches.domain.plans import DesiredItem, Plan
 from caches.domain.pool_view import PoolView
 from caches.models import Artifact, CacheEntry, NodeProjection, SourceConnection
+from caches.selectors.store_rates import store_rates_shared
 from caches.services.loop_evictions import LABEL_PREFIX, ready_label
 from caches.sources.secrets import read_secret
 from controlplane.clusters.codec import dumps
@@ -39,7 +40,7 @@ def plan_apply(*, pool: NodePool, view: PoolView, plan: Plan, gateway: ClusterGa
     not answer raises GatewayError, and everything is repeated in the next round."""
     nodes = list(Node.objects.filter(pool=pool, lost_at__isnull=True, uid__in=list(plan.desired)).order_by("name"))
     rows = _desired_write(nodes, plan, now)
-    connections = _connections(view)
+    connections = store_rates_shared(_connections(view))
     projections = {p.node_id: p for p in NodeProjection.objects.filter(node__in=nodes)}
     secrets, problems = _secrets(connections)
     changed: list[tuple[Node, NodeCacheSpec, str]] = []
@@ -163,6 +164,7 @@ def _connections(view: PoolView) -> dict[str, ConnectionSpec]:
             ca_bundle=row.ca_bundle,
             secret_name=row.secret_name,
             allowed=tuple(row.allowed),
+            bytes_per_second=row.bytes_per_second,
         )
         for row in SourceConnection.objects.filter(name__in=names)
     }

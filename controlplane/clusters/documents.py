@@ -118,6 +118,7 @@ class ConnectionSpec:
     ca_bundle: str = ""  # PEM text
     secret_name: str = ""
     allowed: tuple[str, ...] = ()  # buckets (S3) or root folders (Filesystem)
+    bytes_per_second: int | None = None  # this node's share of the store's limit; None is unlimited
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,9 @@ def test_it_makes_changes_and_removes_a_connection(admin_api: Api, disk: dict[st
     assert (disk["state"], disk["observed_at"]) == ("Unchecked", None)
     etag = admin_api.get("source-connections/disk")["ETag"]
 
-    changed = admin_api.patch("source-connections/disk", {"max_downloads": 3}, headers={"If-Match": etag})
-    assert (changed.status_code, changed.json()["max_downloads"]) == (200, 3)
+    limits = {"max_downloads": 3, "bytes_per_second": 4096}
+    changed = admin_api.patch("source-connections/disk", limits, headers={"If-Match": etag})
+    assert (changed.status_code, {name: changed.json()[name] for name in limits}) == (200, limits)
     assert (
         admin_api.patch("source-connections/disk", {"max_downloads": 4}, headers={"If-Match": etag}).status_code == 412
     )

@@ -74,6 +74,7 @@ def test_it_makes_a_connection_and_the_trail_of_it() -> None:
         ({"secret_name": "../../etc/passwd"}, "secret_name"),
         ({"ca_bundle": "not pem"}, "ca_bundle"),
         ({"max_downloads": 0}, "max_downloads"),
+        ({"bytes_per_second": 10}, "bytes_per_second"),
         ({"allowed": []}, "allowed"),
         ({"allowed": ["models", "Not-A-Bucket"]}, "allowed"),
         ({"endpoint": "http://169.254.169.254"}, "endpoint"),

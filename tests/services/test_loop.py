@@ -192,6 +192,18 @@ def test_it_keeps_a_connections_limit_over_all_pools(world: World, actor: Actor)
     assert {wait.reason for wait in plan.waits} == {"Pacing"}
 
 
+def test_it_shares_a_stores_rate_among_the_nodes_that_read_from_it(world: World, actor: Actor) -> None:
+    store = factories.connection(bytes_per_second=6_000_000)
+    version = pinned(world, actor, connection=store)
+    unlimited = pinned(world, actor)
+    elsewhere = factories.node(of=factories.pool(of=world.cluster))
+    factories.entry(on=elsewhere, of=version.artifact, state=EntryState.DOWNLOADING)
+    factories.entry(on=factories.node(of=elsewhere.pool), of=version.artifact)  # Ready: it reads no more
+    world.reconcile()
+    rates = {line.name: line.bytes_per_second for line in world.spec("n1").connections}
+    assert rates == {store.name: 2_000_000, unlimited.connection.name: None}
+
+
 @pytest.mark.parametrize("paused", ["pool", "cluster"])
 def test_it_tells_the_agents_of_a_pause(world: World, actor: Actor, paused: str) -> None:
     target = world.pool if paused == "pool" else world.cluster

@@ -25,6 +25,7 @@ class ConnectionSerializer(ObjectSerializer):
     secret_name = serializers.CharField(help_text="the name of the secret, never its content")
     allowed = serializers.ListField(child=serializers.CharField())
     max_downloads = serializers.IntegerField(allow_null=True)
+    bytes_per_second = serializers.IntegerField(allow_null=True)
     state = serializers.CharField(help_text="Unchecked, Reachable, Unreachable or AccessDenied")
     message = serializers.CharField()
     observed_at = serializers.DateTimeField(allow_null=True)
@@ -44,6 +45,13 @@ class ConnectionChanges(Input):
     )
     max_downloads = serializers.IntegerField(
         required=False, allow_null=True, min_value=1, max_value=10_000, help_text="running at once over all pools"
+    )
+    bytes_per_second = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=1024,
+        max_value=10**15,
+        help_text="read at most, by all nodes together",
     )
 
 
