@@ -45,8 +45,10 @@ BUCKET = "hearth-demo"
 S3_NAME = "demo-s3"
 DISK_NAME = "demo-fsx"
 REGISTER_SECONDS = 60.0
-# Fit for watching: a person sees a change within two seconds and an eviction within ten.
+# Fit for watching: a person sees a change within two seconds and an eviction within ten, and a transfer takes long
+# enough to be seen at all. The pool's page shows the limit.
 POOL_SETTINGS: Mapping[str, Any] = {
+    "node_bytes_per_second": 16 * 1024 * 1024,
     "status_interval_seconds": 2,
     "freshness_seconds": 15,
     "evict_grace_seconds": 10,
