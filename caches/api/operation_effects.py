@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from uuid import UUID
 
 from caches.domain.plans import Plan
@@ -11,15 +10,6 @@ from caches.models import CacheEntry, Pin
 from caches.services.entries import entry_evict_preview
 from caches.services.pins import pin_preview, spec_of
 from controlplane.operations.models import Operation, OperationKind
-
-
-def targets_of(operation: Operation) -> Sequence[str]:
-    """The pools (or clusters) that it touches; none for work on the catalogue or on what is gone."""
-    if (pin := _pin(operation)) is not None:
-        return [pool.full_name for pool in pin.pools.select_related("cluster")]
-    if (entry := _entry(operation)) is not None:
-        return [entry.node.pool.full_name if entry.node.pool is not None else entry.node.cluster.name]
-    return ()
 
 
 def effect_of(operation: Operation, *, suspended: bool) -> tuple[Plan, ...]:

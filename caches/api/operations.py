@@ -11,11 +11,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from caches.api.base import DRY_RUN, PLAN_OR_WORK, WAIT, WORK, ApiRowsView, ApiView
-from caches.api.operation_effects import effect_of, targets_of
+from caches.api.operation_effects import effect_of
 from caches.api.plans import plan_response
 from caches.api.serializers.operations import OperationSerializer
 from caches.filters import OperationFilter
-from caches.selectors.operations import operation_get, operations_list
+from caches.selectors.operations import operation_get, operation_pools, operations_list
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Scope
 from controlplane.accounts.permissions import require_scope, require_target
@@ -65,7 +65,7 @@ class OperationAction(ApiView):
         operation = operation_get(operation_id=operation_id)
         scope = SCOPES.get(operation.kind, Scope.ADMIN)
         require_scope(request, scope)
-        require_target(request, scope, *targets_of(operation))
+        require_target(request, scope, *operation_pools(operation))
         return operation
 
 

@@ -20,9 +20,9 @@ from caches.domain.coverage import Coverage
 from caches.domain.pool_view import ArtifactFacts, EntryView, NodeView, PinView, PlacementType, PoolPolicy, PoolView
 from caches.models import CacheEntry, ModelVersion, Pin
 from caches.selectors.nodes import Targets, nodes_list, pools_list
-from caches.selectors.pool_view import pin_view
+from caches.selectors.pool_view import pin_view, state_of
 from controlplane.clusters.documents import ArtifactKind, EntryState, NodeState
-from controlplane.clusters.freshness import is_fresh, node_state
+from controlplane.clusters.freshness import is_fresh
 from controlplane.clusters.models import Node, NodePool
 
 UNKNOWN = "Unknown"
@@ -290,18 +290,6 @@ def _node(node: Node, pool: NodePool, rows: Iterable[EntryRow], wanted: frozense
             if row.digest in wanted
         ),
         in_use=None,
-    )
-
-
-def state_of(node: Node, pool: NodePool, now: datetime) -> NodeState:
-    return node_state(
-        ready=node.ready,
-        schedulable=node.schedulable,
-        observed_at=node.observed_at,
-        reported_at=node.reported_at,
-        lost_at=node.lost_at,
-        freshness_seconds=pool.freshness_seconds,
-        now=now,
     )
 
 

@@ -23,7 +23,7 @@ from caches.domain.pool_view import (
 from caches.models import CacheEntry, ConsumerSeen, Pin
 from caches.selectors.artifact_facts import artifact_origins
 from caches.selectors.transfers import throughput_by_connection
-from controlplane.clusters.documents import Action, ArtifactKind, EntryState
+from controlplane.clusters.documents import Action, ArtifactKind, EntryState, NodeState
 from controlplane.clusters.freshness import is_fresh, node_state
 from controlplane.clusters.models import Node, NodePool
 
@@ -131,15 +131,7 @@ def _node_view(
     return NodeView(
         name=node.name,
         uid=node.uid,
-        state=node_state(
-            ready=node.ready,
-            schedulable=node.schedulable,
-            observed_at=node.observed_at,
-            reported_at=node.reported_at,
-            lost_at=node.lost_at,
-            freshness_seconds=pool.freshness_seconds,
-            now=now,
-        ),
+        state=state_of(node, pool, now),
         labels=node.labels,
         joined_at=node.joined_at,
         capacity_bytes=node.capacity_bytes,
@@ -148,6 +140,19 @@ def _node_view(
         entries=tuple(_entry_view(row) for row in rows if row.state not in _GONE),
         in_use=in_use,
         partials=partials,
+    )
+
+
+def state_of(node: Node, pool: NodePool, now: datetime) -> NodeState:
+    """The node's derived state at ``now``, by its pool's freshness limit."""
+    return node_state(
+        ready=node.ready,
+        schedulable=node.schedulable,
+        observed_at=node.observed_at,
+        reported_at=node.reported_at,
+        lost_at=node.lost_at,
+        freshness_seconds=pool.freshness_seconds,
+        now=now,
     )
 
 

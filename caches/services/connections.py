@@ -49,6 +49,7 @@ def connection_spec(connection: SourceConnection) -> ConnectionSpec:
         ca_bundle=connection.ca_bundle,
         secret_name=connection.secret_name,
         allowed=tuple(connection.allowed),
+        bytes_per_second=connection.bytes_per_second,
     )
 
 

@@ -16,6 +16,7 @@ from caches.domain.plans import DesiredItem, Plan
 from caches.domain.pool_view import PoolView
 from caches.models import Artifact, CacheEntry, NodeProjection, SourceConnection
 from caches.selectors.store_rates import store_rates_shared
+from caches.services.connections import connection_spec
 from caches.services.loop_evictions import LABEL_PREFIX, ready_label
 from caches.sources.secrets import read_secret
 from controlplane.clusters.codec import dumps
@@ -26,7 +27,6 @@ from controlplane.clusters.documents import (
     EntryState,
     Limits,
     NodeCacheSpec,
-    SourceType,
 )
 from controlplane.clusters.gateway import ClusterGateway, Conflict, NotFound
 from controlplane.clusters.models import Node, NodePool
@@ -154,20 +154,7 @@ def _line(item: DesiredItem, view: PoolView, row: CacheEntry | None) -> DesiredE
 
 def _connections(view: PoolView) -> dict[str, ConnectionSpec]:
     names = {facts.connection for facts in view.artifacts.values()}
-    return {
-        row.name: ConnectionSpec(
-            name=row.name,
-            type=SourceType(row.type),
-            endpoint=row.endpoint,
-            region=row.region,
-            addressing=row.addressing,
-            ca_bundle=row.ca_bundle,
-            secret_name=row.secret_name,
-            allowed=tuple(row.allowed),
-            bytes_per_second=row.bytes_per_second,
-        )
-        for row in SourceConnection.objects.filter(name__in=names)
-    }
+    return {row.name: connection_spec(row) for row in SourceConnection.objects.filter(name__in=names)}
 
 
 def _publish_manifests(specs: Sequence[NodeCacheSpec], gateway: ClusterGateway) -> None:
