@@ -28,7 +28,6 @@ class Matrix:
     """Nodes (rows) by versions (columns); ``cells`` by (node id, artifact id)."""
 
     nodes: tuple[Node, ...]
-    node_states: Mapping[UUID, NodeState]
     versions: tuple[ModelVersion, ...]
     cells: Mapping[tuple[UUID, UUID], MatrixCell]
 
@@ -53,7 +52,7 @@ def pool_matrix(pool: NodePool, *, now: datetime) -> Matrix:
             key = (node.id, version.artifact_id)
             row = found.get(key)  # type: ignore[arg-type]  # versions here have an artifact
             cells[key] = _cell(row, states[node.id], key in wanted, sizes[version.artifact_id])
-    return Matrix(tuple(live), states, versions, cells)  # type: ignore[arg-type]
+    return Matrix(tuple(live), versions, cells)  # type: ignore[arg-type]
 
 
 def _cell(row: EntryRow | None, state: NodeState, wanted: bool, size: int) -> MatrixCell:
