@@ -37,8 +37,9 @@ from controlplane.operations.steps import operation_step
 from tests import factories
 from tests.factories import MIB
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "ci" / "warm.sh"
+SCRIPT = Path(__file__).parents[3] / "docs" / "ci" / "warm.sh"
 pytestmark = [
+    pytest.mark.e2e,
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
 ]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from tests.services.world import MIB, World, version_of
 
 CALLS = 200
 AT_ONCE = 16
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def script(crowd: Crowd, world: World) -> Sequence[Any]:
         if found is None:
             return pin()
         # What GET of the pin would say; a later reading is a later base.
-        etag = f'"{round(_moment(found["updated_at"]) * 1_000_000):x}"'
+        etag = f'"{_microseconds(found["updated_at"]):x}"'
         body = {"priority": dice.randrange(1001)}
         return crowd.call("PATCH", f"pins/{found['id']}", body, **{"If-Match": etag})
 
@@ -176,5 +176,5 @@ def _the_plan_is_at_rest(world: World) -> None:
         assert pinned <= planned | waiting
 
 
-def _moment(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+def _microseconds(text: str) -> int:
+    return (datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

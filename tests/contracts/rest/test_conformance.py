@@ -30,9 +30,10 @@ from tests.services.world import version_of
 
 EXAMPLES = 5
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-SCHEMA = schemathesis.openapi.from_path(str(Path(__file__).parents[2] / "openapi.yaml"))
+SCHEMA = schemathesis.openapi.from_path(str(Path(__file__).parents[3] / "openapi.yaml"))
 
 pytestmark = [
+    pytest.mark.e2e,
     pytest.mark.django_db(transaction=True),
     # It sees the server's threads draw random numbers and takes them for a strategy's.
     pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning"),

@@ -1,0 +1,7 @@
+"""The whole API behind a real server: what takes seconds, and so stands beside the fast tests of tests/api."""
+
+from __future__ import annotations
+
+from tests.api.conftest import cheap_passwords, signing_key
+
+__all__ = ["cheap_passwords", "signing_key"]
