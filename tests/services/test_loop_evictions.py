@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from caches.domain.labels import ready_label
 from caches.models import ConsumerSeen
 from caches.services.entries import entry_evict, entry_evict_preview
 from caches.services.loop import pool_reconcile
-from caches.services.loop_evictions import ready_label
 from caches.services.pins import PinSpec, pin_create, pin_remove
 from controlplane.audit.services import Actor
 from controlplane.clusters.documents import Action, Consumer
@@ -45,13 +45,10 @@ def spy(world: World) -> Iterator[Spy]:
 
 
 @pytest.fixture
-def warm(world: World, actor: Actor) -> Any:
-    """A version that is Ready on both nodes and that no pin wants any more."""
+def warm(world: World) -> Any:
+    """A version that is Ready on both nodes and that no pin wants."""
     version = version_of(300 * MIB)
-    pin, _ = pin_create(actor=actor, spec=PinSpec(version_id=version.pk, pool_ids=(world.pool.pk,)))
-    world.settle()
-    pin_remove(actor=actor, pin_id=pin.pk)
-    world.settle()
+    world.warm(version)
     return version
 
 
@@ -63,7 +60,7 @@ def test_it_evicts_on_request_label_before_listing_before_spec(world: World, act
     names = [name for name, _ in spy.calls]
     assert names.index("set_node_labels") < names.index("consumers") < names.index("apply_node_cache")
     labels: Mapping[str, None] = spy.calls[names.index("set_node_labels")][1][2]
-    assert labels == {ready_label(warm.artifact_id): None}
+    assert labels == {ready_label(warm.artifact.digest): None}
     world.settle()
     assert world.entry("n1", warm).state == "Absent"
     assert world.entry("n2", warm).state == "Ready"
@@ -79,7 +76,7 @@ def test_it_does_not_evict_what_a_fresh_listing_shows_in_use(world: World, actor
     world.observe()
     world.reconcile()
     world.observe()
-    assert ready_label(warm.artifact_id) in world.node("n1").labels  # its label came back
+    assert ready_label(warm.artifact.digest) in world.node("n1").labels  # its label came back
 
 
 def test_it_evicts_once_the_last_consumer_is_gone(world: World, actor: Actor, warm: Any) -> None:
