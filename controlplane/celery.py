@@ -38,11 +38,11 @@ def _leave_logging_alone(**_: object) -> None:
     """Workers and beat log as Django's LOGGING says; with a receiver Celery does not set up its own."""
 
 
-def publish(task: str, *ids: str) -> bool:
-    """Send one task by name. False when the broker does not answer: the work is in the rows, and beat repairs."""
+def publish(task: str, *ids: str, countdown: float = 0.0) -> bool:
+    """Send one task by name, to be run after ``countdown`` seconds. False when the broker does not answer: the work is in the rows, and beat repairs."""
     try:
         # A message that waited longer than this is a repeat of one that beat has sent since.
-        app.send_task(task, args=list(ids), expires=60, retry_policy={"max_retries": 1, "interval_start": 0.1})
+        app.send_task(task, args=list(ids), countdown=countdown, expires=countdown + 60, retry_policy={"max_retries": 1, "interval_start": 0.1})
     except (OperationalError, OSError) as error:
         log.warning("broker.unreachable", task=task, ids=ids, error=str(error))
         return False

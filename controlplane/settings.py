@@ -90,11 +90,9 @@ DATABASES["default"]["ATOMIC_REQUESTS"] = False
 DATABASES["default"]["CONN_MAX_AGE"] = 0
 # After a restart of PostgreSQL the pool holds dead connections: each is tried before it is handed out.
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
-DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {
-    "min_size": 0,
-    "max_size": env.int("HEARTH_DATABASE_POOL", default=12),
-    "timeout": 20,
-}
+# Without a pool a database that is not there is an error at once, where a pool would wait for it.
+if _pool := env.int("HEARTH_DATABASE_POOL", default=12):
+    DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {"min_size": 0, "max_size": _pool, "timeout": 20}
 # knox would create the table of its own token although ours replaces it.
 MIGRATION_MODULES = {"knox": None}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -238,6 +236,8 @@ SOURCE_PRIVATE_ADDRESSES = env.bool("HEARTH_SOURCE_PRIVATE_ADDRESSES", default=T
 SOURCE_RECHECK_SECONDS = env.int("HEARTH_SOURCE_RECHECK_SECONDS", default=3600)  # how often drift is looked for
 SECRETS_DIR = Path(env.str("HEARTH_SECRETS_DIR", default=str(STATE_DIR / "secrets")))
 METRICS_TOKEN = env.str("HEARTH_METRICS_TOKEN", default="")
+# How long after a ready-label went a Kubernetes scheduler may still place a pod by it (decision 13's grace).
+SCHEDULING_LAG_SECONDS = env.float("HEARTH_SCHEDULING_LAG_SECONDS", default=10.0)
 TRUSTED_PROXIES = env.int("HEARTH_TRUSTED_PROXIES", default=0)  # hops whose X-Forwarded-For is believed
 WAIT_SLOTS = env.int("HEARTH_WAIT_SLOTS", default=8)  # half of the web workers' threads may hold ?wait=
 LOG_LEVEL = env.str("HEARTH_LOG_LEVEL", default="INFO")

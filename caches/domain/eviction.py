@@ -11,7 +11,7 @@ from caches.domain.demand import selects
 from caches.domain.plans import EvictReason, Protection
 from caches.domain.pool_view import EntryView, HoldView, PinView, PoolView
 from caches.domain.states import is_present
-from controlplane.clusters.documents import Action, EntryState, NodeState
+from controlplane.clusters.documents import ANY_DIGEST, Action, EntryState, NodeState
 
 _OLDEST = datetime.min.replace(tzinfo=UTC)
 
@@ -56,7 +56,7 @@ class Guard:
             return Protection.NODE_NOT_READY
         if ledger.node.in_use is None:
             return Protection.REFERENCES_UNKNOWN
-        if digest in ledger.node.in_use:
+        if digest in ledger.node.in_use or ANY_DIGEST in ledger.node.in_use:
             return Protection.IN_USE
         return Protection.HELD if self.hold(ledger, digest) else None
 

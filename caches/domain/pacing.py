@@ -1,9 +1,9 @@
-"""Limits that span pools: what may start over all plans together, the most valuable first."""
+"""Taking moves and evictions out of finished plans: limits that span pools, and evictions that must wait a moment."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from caches.domain.plans import DesiredItem, Move, MoveReason, Plan, Wait, WaitReason
@@ -40,16 +40,43 @@ def pace_plans(plans: Sequence[Plan], limits: SharedLimits) -> tuple[Plan, ...]:
         else:
             running[source] += 1
             total += 1
-    return tuple(_defer(plan, why) if why else plan for plan, why in zip(plans, deferred, strict=True))
+    note = "Limits shared with other pools defer some transfers: the time is a lower bound."
+    return tuple(
+        _defer(plan, why, WaitReason.PACING, note=note) if why else plan
+        for plan, why in zip(plans, deferred, strict=True)
+    )
 
 
-def _defer(plan: Plan, why: Mapping[int, str]) -> Plan:
+def hold_back(plan: Plan, leaving: Collection[tuple[str, str]]) -> Plan:
+    """The plan without the evictions of ``leaving`` (node uid, digest): they wait, and so does what needs the room."""
+    held = {(item.node_uid, item.digest) for item in plan.evictions} & set(leaving)
+    if not held:
+        return plan
+    nodes = {uid for uid, _ in held}
+    why = {
+        position: "Its room is made in a moment: nobody must start any more on what goes."
+        for position, move in enumerate(plan.moves)
+        if move.after_evictions and move.node_uid in nodes and move.reason not in _GO_ON
+    }
+    return _defer(plan, why, WaitReason.EVICTION, spared=held)
+
+
+def _defer(
+    plan: Plan,
+    why: Mapping[int, str],
+    reason: WaitReason,
+    *,
+    spared: Collection[tuple[str, str]] = (),
+    note: str = "",
+) -> Plan:
     moves = [move for position, move in enumerate(plan.moves) if position not in why]
     gone = {(plan.moves[position].node_uid, plan.moves[position].digest) for position in why}
-    waits = [_wait(plan.moves[position], text) for position, text in sorted(why.items())]
-    spared = {(item.node_uid, item.digest) for item in plan.evictions if (item.node_uid, item.room_for) in gone}
+    waits = [_wait(plan.moves[position], reason, text) for position, text in sorted(why.items())]
+    spared = set(spared) | {
+        (item.node_uid, item.digest) for item in plan.evictions if (item.node_uid, item.room_for) in gone
+    }
     desired = dict(plan.desired)
-    for uid in {uid for uid, _ in gone}:
+    for uid in {uid for uid, _ in gone | spared}:
         desired[uid] = _lines(uid, plan.desired[uid], gone, spared)
     order = {(uid, item.digest): item.order for uid, lines in desired.items() for item in lines}
     return replace(
@@ -58,14 +85,12 @@ def _defer(plan: Plan, why: Mapping[int, str]) -> Plan:
         evictions=tuple(item for item in plan.evictions if (item.node_uid, item.digest) not in spared),
         waits=plan.waits + tuple(waits),
         desired=desired,
-        notes=(*plan.notes, "Limits shared with other pools defer some transfers: the time is a lower bound."),
+        notes=(*plan.notes, note) if note else plan.notes,
     )
 
 
-def _wait(move: Move, text: str) -> Wait:
-    return Wait(
-        move.node, move.node_uid, move.digest, move.artifact, WaitReason.PACING, text, None, move.pin_id, move.bytes
-    )
+def _wait(move: Move, reason: WaitReason, text: str) -> Wait:
+    return Wait(move.node, move.node_uid, move.digest, move.artifact, reason, text, None, move.pin_id, move.bytes)
 
 
 def _lines(

@@ -38,6 +38,7 @@ class WaitReason(StrEnum):
     SETTLING = "Settling"
     RETRY_LATER = "RetryLater"
     SUSPENDED = "Suspended"
+    EVICTION = "Eviction"  # its room is made by an eviction that is being confirmed
 
 
 class Protection(StrEnum):

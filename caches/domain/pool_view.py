@@ -92,11 +92,13 @@ class EntryView:
     evict_requested: bool = False  # a person asked for this eviction
     verify_round: int = 0
     retry_round: int = 0
+    unlabeled_at: datetime | None = None  # since when its ready-label is away for an eviction
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node incarnation. ``in_use`` None: the consumers could not be listed, so nothing may be evicted."""
+    """One node incarnation. ``in_use`` None: the consumers could not be listed, so nothing may be evicted. It holds
+    ANY_DIGEST where somebody uses the store without saying what of it."""
 
     name: str
     uid: str

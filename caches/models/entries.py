@@ -23,6 +23,8 @@ class CacheEntry(Row):
     retry_round = models.PositiveIntegerField(default=0)
     hold_reason = models.CharField(max_length=100, blank=True, default="")
     hold_until = models.DateTimeField(null=True, blank=True)
+    labeled_at = models.DateTimeField(null=True, help_text="when Hearth set the node's ready-label for it")
+    unlabeled_at = models.DateTimeField(null=True, help_text="since when that label is away for an eviction")
 
     state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in EntryState], default=EntryState.ABSENT)
     reason = models.CharField(max_length=32, choices=[(r.value, r.value) for r in Reason], blank=True, default="")

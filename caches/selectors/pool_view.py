@@ -171,6 +171,7 @@ def _entry_view(row: CacheEntry) -> EntryView:
         evict_requested=row.evict_requested_at is not None,
         verify_round=row.verify_round,
         retry_round=row.retry_round,
+        unlabeled_at=row.unlabeled_at,
     )
 
 

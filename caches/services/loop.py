@@ -7,7 +7,6 @@ at any line leaves the pool dirty for the next one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -20,7 +19,7 @@ from caches.domain.planning import pace, plan
 from caches.domain.plans import Plan
 from caches.domain.pool_view import PoolView, SharedLimits
 from caches.domain.states import is_moving_bytes
-from caches.models import Artifact, CacheEntry, PoolLoop, SourceConnection
+from caches.models import CacheEntry, PoolLoop, SourceConnection
 from caches.selectors.artifact_facts import artifact_origins
 from caches.selectors.pool_view import pool_view
 from caches.services.eviction_requests import evictions_withdraw
@@ -32,7 +31,7 @@ from controlplane.celery import publish
 from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.gateway import GatewayError
 from controlplane.clusters.models import NodePool
-from controlplane.clusters.registry import gateway_for
+from controlplane.clusters.registry import gateway_for, scheduling_lag
 from controlplane.locks import advisory_lock
 
 __all__ = ["pool_reconcile", "pools_due", "pools_mark_dirty"]
@@ -70,19 +69,24 @@ def _round(pool: NodePool, loop: PoolLoop) -> Plan | None:
     gateway = gateway_for(pool.cluster)
     try:
         view = pool_view(pool, now=now)
+        lag = scheduling_lag(pool.cluster)
         confirmed = evictions_confirm(
-            view=view, gateway=gateway, decide=lambda changed: _decide(pool, changed, now), ids=_artifact_ids(view)
+            view=view, gateway=gateway, decide=lambda changed: _decide(pool, changed, now), now=now, lag=lag
         )
         if any(entry.evict_requested for node in view.nodes for entry in node.entries):
-            evictions_withdraw(plans=[confirmed], pool_ids=[pool.pk])
-        problems = plan_apply(pool=pool, view=view, plan=confirmed, gateway=gateway, now=now)
+            evictions_withdraw(plans=[confirmed.plan], pool_ids=[pool.pk])
+        problems = plan_apply(
+            pool=pool, view=view, plan=confirmed.plan, gateway=gateway, now=now, leaving=confirmed.leaving
+        )
     except GatewayError as error:
         message = f"{type(error).__name__}: {error}"[:1000]
         PoolLoop.objects.filter(pk=loop.pk).update(error=message, updated_at=timezone.now())
         log.warning("pool.unanswered", error=message)
         return None
-    _remember(pool, loop, wanted, confirmed, problems, now)
-    return confirmed
+    _remember(pool, loop, wanted, confirmed.plan, problems, now)
+    if confirmed.leaving:
+        publish("caches.pool_reconcile", str(pool.pk), countdown=lag.total_seconds())
+    return confirmed.plan
 
 
 def _decide(pool: NodePool, view: PoolView, now: datetime) -> Plan:
@@ -114,11 +118,6 @@ def _limits_left(pool: NodePool, view: PoolView) -> SharedLimits:
         if digest in origins:
             taken[origins[digest].facts.connection] += count
     return SharedLimits({name: max(0, limit - taken[name]) for name, limit in limits.items()})
-
-
-def _artifact_ids(view: PoolView) -> Mapping[str, UUID]:
-    rows = Artifact.objects.filter(digest__in=list(view.artifacts))
-    return dict(rows.values_list("digest", "pk"))
 
 
 def _remember(pool: NodePool, loop: PoolLoop, wanted: int, plan: Plan, problems: list[str], started: datetime) -> None:

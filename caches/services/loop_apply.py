@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from uuid import UUID
 
@@ -17,14 +18,13 @@ from caches.domain.pool_view import PoolView
 from caches.models import Artifact, CacheEntry, NodeProjection, SourceConnection
 from caches.selectors.store_rates import store_rates_shared
 from caches.services.connections import connection_spec
-from caches.services.loop_evictions import LABEL_PREFIX, ready_label
+from caches.services.loop_labels import labels_apply
 from caches.sources.secrets import read_secret
 from controlplane.clusters.codec import dumps
 from controlplane.clusters.documents import (
     Action,
     ConnectionSpec,
     DesiredEntry,
-    EntryState,
     Limits,
     NodeCacheSpec,
 )
@@ -35,9 +35,18 @@ from controlplane.errors import HearthError
 log = structlog.get_logger(__name__)
 
 
-def plan_apply(*, pool: NodePool, view: PoolView, plan: Plan, gateway: ClusterGateway, now: datetime) -> list[str]:
-    """Make the cluster want what the plan wants. Returns what could not be done, as sentences; a cluster that does
-    not answer raises GatewayError, and everything is repeated in the next round."""
+def plan_apply(
+    *,
+    pool: NodePool,
+    view: PoolView,
+    plan: Plan,
+    gateway: ClusterGateway,
+    now: datetime,
+    leaving: AbstractSet[tuple[str, str]] = frozenset(),
+) -> list[str]:
+    """Make the cluster want what the plan wants. ``leaving`` (node uid, digest) gets no ready-label although it stays
+    for the moment. Returns what could not be done, as sentences; a cluster that does not answer raises GatewayError,
+    and everything is repeated in the next round."""
     nodes = list(Node.objects.filter(pool=pool, lost_at__isnull=True, uid__in=list(plan.desired)).order_by("name"))
     rows = _desired_write(nodes, plan, now)
     connections = store_rates_shared(_connections(view))
@@ -62,8 +71,7 @@ def plan_apply(*, pool: NodePool, view: PoolView, plan: Plan, gateway: ClusterGa
         NodeProjection.objects.update_or_create(
             node=node, defaults={"spec_hash": spec_hash, "generation": generation, "applied_at": now}
         )
-    problems += _labels_apply(nodes, rows, gateway)
-    return problems
+    return problems + labels_apply(nodes=nodes, rows=rows, leaving=leaving, gateway=gateway, now=now)
 
 
 def _desired_write(nodes: Sequence[Node], plan: Plan, now: datetime) -> Mapping[UUID, dict[str, CacheEntry]]:
@@ -180,26 +188,3 @@ def _hash(spec: NodeCacheSpec, secrets: Mapping[str, Mapping[str, str]]) -> str:
     """Over the spec and the credentials it needs, so that a rotated secret is published like any other change."""
     used = {c.secret_name: dict(secrets[c.secret_name]) for c in spec.connections if c.secret_name in secrets}
     return hashlib.sha256((dumps(spec) + json.dumps(used, sort_keys=True)).encode()).hexdigest()
-
-
-def _labels_apply(
-    nodes: Sequence[Node], rows: Mapping[UUID, Mapping[str, CacheEntry]], gateway: ClusterGateway
-) -> list[str]:
-    """Exactly the entries that are Ready and stay have their label; every other label of ours goes."""
-    problems = []
-    for node in nodes:
-        wanted = {
-            ready_label(row.artifact_id)
-            for row in rows[node.pk].values()
-            if row.state == EntryState.READY and row.desired != Action.EVICT
-        }
-        present = {name for name in node.labels if name.startswith(LABEL_PREFIX)}
-        patch: dict[str, str | None] = dict.fromkeys(wanted - present, "true")
-        patch |= dict.fromkeys(present - wanted, None)
-        if not patch:
-            continue
-        try:
-            gateway.set_node_labels(node.name, node.uid, patch)
-        except (NotFound, Conflict) as error:
-            problems.append(f"{node.name}: {error}")
-    return problems

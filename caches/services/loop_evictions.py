@@ -1,70 +1,120 @@
 """Confirming evictions: first the ready-label goes, then the cluster is asked afresh who uses the bytes.
 
 What the watcher saw is never enough. A plan is made again with each fresh listing, until it evicts only what was
-confirmed; where no listing can be had, the node's references are unknown and the planner evicts nothing there.
+confirmed; where no listing can be had, the node's references are unknown and the planner evicts nothing there. On a
+cluster whose scheduler may act on a label for a moment after it is gone, the listing waits for that moment: the
+eviction is *leaving* until then, and a later round asks.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from uuid import UUID
+from collections.abc import Callable, Mapping, Set
+from datetime import datetime, timedelta
 
 import structlog
 
+from caches.domain.labels import ready_label
+from caches.domain.pacing import hold_back
 from caches.domain.plans import Plan
-from caches.domain.pool_view import PoolView
+from caches.domain.pool_view import EntryView, NodeView, PoolView
+from caches.domain.states import is_present
 from controlplane.clusters.gateway import ClusterGateway, GatewayError
 
 ROUNDS = 3
-LABEL_PREFIX = "hearth.dev/weights-cache-ready."
 
 log = structlog.get_logger(__name__)
 
+Key = tuple[str, str]  # node uid, digest
 
-def ready_label(artifact_id: UUID) -> str:
-    """The node label that says that the artifact is Ready there."""
-    return f"{LABEL_PREFIX}{artifact_id}"
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A plan in which every eviction is confirmed, and what will go next: their labels are away and stay away."""
+
+    plan: Plan
+    leaving: frozenset[Key]
+
+
+@dataclasses.dataclass(slots=True)
+class _Desk:
+    """What was asked and answered in this round."""
+
+    view: PoolView
+    gateway: ClusterGateway
+    lag: timedelta
+    now: datetime
+    cleared: set[Key] = dataclasses.field(default_factory=set)
+    leaving: set[Key] = dataclasses.field(default_factory=set)
+    in_use: dict[str, frozenset[str] | None] = dataclasses.field(default_factory=dict)
+
+    def ask(self, wanted: Set[Key]) -> None:
+        """Take the labels of these entries away, then list the consumers of their nodes."""
+        for uid in sorted({uid for uid, _ in wanted}):
+            node = next(node for node in self.view.nodes if node.uid == uid)
+            digests = {digest for node_uid, digest in wanted if node_uid == uid}
+            self.cleared |= {(uid, digest) for digest in digests}
+            self._ask(node, digests)
+
+    def _ask(self, node: NodeView, digests: Set[str]) -> None:
+        if self.in_use.get(node.uid, frozenset()) is None:
+            return
+        try:
+            self.gateway.set_node_labels(node.name, node.uid, {ready_label(digest): None for digest in sorted(digests)})
+            waiting = {digest for digest in digests if self._may_still_be_chosen(node, digest)}
+            self.leaving |= {(node.uid, digest) for digest in waiting}
+            if digests - waiting:
+                consumers = self.gateway.consumers(node.name, node.uid)
+                self.in_use[node.uid] = frozenset().union(*(consumer.digests for consumer in consumers))
+        except GatewayError as error:
+            log.warning("eviction.unconfirmed", node=node.name, error=f"{type(error).__name__}: {error}")
+            self.in_use[node.uid] = None
+
+    def _may_still_be_chosen(self, node: NodeView, digest: str) -> bool:
+        entry = next((entry for entry in node.entries if entry.digest == digest), None)
+        return entry is not None and is_present(entry.state) and self.now < self._unlabeled(node, entry) + self.lag
+
+    def _unlabeled(self, node: NodeView, entry: EntryView) -> datetime:
+        """Since when the label is away: from now on where the node was seen with it."""
+        if entry.unlabeled_at is None or ready_label(entry.digest) in node.labels:
+            return self.now
+        return entry.unlabeled_at
 
 
 def evictions_confirm(
-    *, view: PoolView, gateway: ClusterGateway, decide: Callable[[PoolView], Plan], ids: Mapping[str, UUID]
-) -> Plan:
-    """The plan of ``decide`` in which every eviction is confirmed: label gone, and no use in a listing after that."""
-    plan = decide(view)
-    cleared: set[tuple[str, str]] = set()
-    in_use: dict[str, frozenset[str] | None] = {}
+    *,
+    view: PoolView,
+    gateway: ClusterGateway,
+    decide: Callable[[PoolView], Plan],
+    now: datetime,
+    lag: timedelta = timedelta(0),
+) -> Confirmed:
+    """The plan of ``decide`` with confirmed evictions only: label gone for ``lag``, no use in a listing after that."""
+    plan, desk = decide(view), _Desk(view, gateway, lag, now)
     for _ in range(ROUNDS):
-        wanted = {(eviction.node_uid, eviction.digest) for eviction in plan.evictions}
-        if wanted <= cleared:
-            return plan
-        for uid in sorted({uid for uid, _ in wanted - cleared}):
-            digests = {digest for node_uid, digest in wanted if node_uid == uid}
-            in_use[uid] = _listed(view, gateway, uid, digests, ids)
-            cleared |= {(uid, digest) for digest in digests}
-        plan = decide(_with_use(view, in_use))
+        if _evicted(plan) <= desk.cleared:
+            return _confirmed(plan, desk)
+        desk.ask(_evicted(plan) - desk.cleared)
+        plan = decide(_with_use(view, desk.in_use))
     # It keeps wanting others: count those as used, so that only confirmed ones go this time.
-    late = {(e.node_uid, e.digest) for e in plan.evictions} - cleared
+    late = _evicted(plan) - desk.cleared
+    in_use = dict(desk.in_use)
     for uid, digest in late:
-        known = in_use.get(uid)
+        known = in_use.get(uid, frozenset())
         in_use[uid] = None if known is None else known | {digest}
     plan = decide(_with_use(view, in_use)) if late else plan
-    return plan if all((e.node_uid, e.digest) in cleared for e in plan.evictions) else decide(_blind(view))
+    if not _evicted(plan) <= desk.cleared:
+        plan = decide(_with_use(view, dict.fromkeys((node.uid for node in view.nodes), None)))
+    return _confirmed(plan, desk)
 
 
-def _listed(
-    view: PoolView, gateway: ClusterGateway, uid: str, digests: set[str], ids: Mapping[str, UUID]
-) -> frozenset[str] | None:
-    """Take the labels away, then list. None when either cannot be had."""
-    node = next(node for node in view.nodes if node.uid == uid)
-    try:
-        labels = {ready_label(ids[digest]): None for digest in digests if digest in ids}
-        if labels:
-            gateway.set_node_labels(node.name, uid, labels)
-        return frozenset().union(*(consumer.digests for consumer in gateway.consumers(node.name, uid)))
-    except GatewayError as error:
-        log.warning("eviction.unconfirmed", node=node.name, error=f"{type(error).__name__}: {error}")
-        return None
+def _confirmed(plan: Plan, desk: _Desk) -> Confirmed:
+    leaving = frozenset(desk.leaving & _evicted(plan))
+    return Confirmed(hold_back(plan, leaving), leaving)
+
+
+def _evicted(plan: Plan) -> set[Key]:
+    return {(eviction.node_uid, eviction.digest) for eviction in plan.evictions}
 
 
 def _with_use(view: PoolView, in_use: Mapping[str, frozenset[str] | None]) -> PoolView:
@@ -72,7 +122,3 @@ def _with_use(view: PoolView, in_use: Mapping[str, frozenset[str] | None]) -> Po
         dataclasses.replace(node, in_use=in_use[node.uid]) if node.uid in in_use else node for node in view.nodes
     )
     return dataclasses.replace(view, nodes=nodes)
-
-
-def _blind(view: PoolView) -> PoolView:
-    return _with_use(view, dict.fromkeys((node.uid for node in view.nodes), None))

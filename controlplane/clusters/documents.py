@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+ANY_DIGEST = "*"
+"""Among the digests of a Consumer: it mounts the whole store, so it may use anything there."""
+
 
 class Action(StrEnum):
     """What the agent must do with one artifact. Absence of an entry never means Evict."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
+
+from django.conf import settings
 
 from controlplane.clusters.gateway import ClusterGateway
 from controlplane.clusters.models import Cluster, ClusterType
@@ -25,6 +28,11 @@ def gateway_for(cluster: Cluster) -> ClusterGateway:
             known = (cluster.type, cluster.address, _open(cluster))
             _gateways[cluster.pk] = known
         return known[2]
+
+
+def scheduling_lag(cluster: Cluster) -> timedelta:
+    """How long a scheduler may still act on a node's label after it is gone. The local fleet schedules nothing."""
+    return timedelta(seconds=0 if cluster.type == ClusterType.LOCAL else settings.SCHEDULING_LAG_SECONDS)
 
 
 def override_gateway(cluster_id: UUID, gateway: ClusterGateway | None) -> None:

@@ -12,10 +12,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from caches.domain.labels import ready_label
 from caches.models import CacheEntry, NodeProjection
 from caches.selectors.pool_view import pool_view
 from caches.services.loop import pool_reconcile, pools_due, pools_mark_dirty
-from caches.services.loop_evictions import ready_label
 from caches.services.pins import PinSpec, pin_create
 from caches.sources.secrets import write_secret
 from controlplane.audit.models import AuditEvent
@@ -41,10 +41,10 @@ def test_it_projects_a_pin_to_every_node_and_labels_what_is_ready(world: World, 
     digest = version.artifact.digest
     assert world.desired("n1") == {digest: Action.ENSURE}
     assert world.links["n1"].manifest(digest).size_bytes == 100 * MIB
-    assert ready_label(version.artifact_id) not in world.node("n1").labels
+    assert ready_label(version.artifact.digest) not in world.node("n1").labels
     world.settle(1)
     world.observe()
-    assert world.node("n1").labels[ready_label(version.artifact_id)] == "true"
+    assert world.node("n1").labels[ready_label(version.artifact.digest)] == "true"
     assert world.entry("n1", version).state == "Ready"
 
 
@@ -61,7 +61,7 @@ def test_it_applies_nothing_when_nothing_changed(world: World, actor: Actor) -> 
 def test_it_takes_the_label_away_as_soon_as_an_entry_is_not_ready(world: World, actor: Actor) -> None:
     version = pinned(world, actor)
     world.settle()
-    label = ready_label(version.artifact_id)
+    label = ready_label(version.artifact.digest)
     digest = version.artifact.digest
     world.report("n1", EntryStatus(digest, EntryState.REPAIRING, damaged=("model.bin",), bytes_total=100 * MIB))
     world.observe()

@@ -1,0 +1,35 @@
+"""The node labels that say what is Ready on a node, spelt as the managed feature spells them.
+
+The uid after the prefix is derived from the artifact's digest, so that a control plane with a fresh database calls the
+same bytes by the same label. Its UUID version tells it from the labels of another controller, whose uids are random:
+those are never touched.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid5
+
+WEIGHTS_READY = "inference.sagemaker.aws.amazon.com/weights-cache-ready."
+
+_DIGESTS = UUID("6f1d2c1e-5a3b-4a7e-9d0c-2f8f7a6b1c40")  # names within it are digests; must never change
+_DERIVED = 5
+
+
+def cache_uid(digest: str) -> str:
+    """The uid by which labels name the artifact with this digest, e.g. ``sha256:…``."""
+    return str(uuid5(_DIGESTS, digest))
+
+
+def ready_label(digest: str) -> str:
+    """The node label that says that the artifact is Ready there; its value is ``true``."""
+    return f"{WEIGHTS_READY}{cache_uid(digest)}"
+
+
+def is_ready_label(name: str) -> bool:
+    """Whether a label is one that Hearth sets and may remove."""
+    if not name.startswith(WEIGHTS_READY):
+        return False
+    try:
+        return UUID(name.removeprefix(WEIGHTS_READY)).version == _DERIVED
+    except ValueError:
+        return False

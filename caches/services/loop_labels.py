@@ -1,0 +1,120 @@
+"""Ready-labels: exactly the entries that are Ready and stay have one, whoever put it there or took it away.
+
+Rows remember what Hearth did (``labeled_at``, ``unlabeled_at``), so that another hand's change is told from its own,
+repaired and audited. Labels with random uids belong to other controllers and are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from caches.domain.labels import is_ready_label, ready_label
+from caches.models import CacheEntry
+from controlplane.audit.services import SYSTEM, audit_write
+from controlplane.clusters.documents import Action, EntryState
+from controlplane.clusters.gateway import ClusterGateway, Conflict, NotFound
+from controlplane.clusters.models import Node
+
+# A watcher tells of a label later than Hearth has set it; within this time a missing one is nobody's doing.
+SEEN_WITHIN = timedelta(seconds=30)
+
+Rows = Mapping[str, CacheEntry]  # by digest
+Leaving = AbstractSet[tuple[str, str]]  # node uid, digest
+
+
+@dataclass(slots=True)
+class _Change:
+    """What one node's labels need. ``put_back`` and ``swept`` are the repairs of another hand's changes."""
+
+    patch: dict[str, str | None] = field(default_factory=dict)
+    labeled: list[UUID] = field(default_factory=list)
+    cleared: list[UUID] = field(default_factory=list)
+    put_back: list[str] = field(default_factory=list)
+    swept: list[str] = field(default_factory=list)
+
+
+def labels_apply(
+    *,
+    nodes: Sequence[Node],
+    rows: Mapping[UUID, Rows],
+    leaving: Leaving,
+    gateway: ClusterGateway,
+    now: datetime,
+) -> list[str]:
+    """Make the labels right on these nodes; returns what could not be done, as sentences. GatewayError as raised."""
+    _leaving_remember(nodes, rows, leaving, now)
+    problems = []
+    for node in nodes:
+        change = _change(node, rows[node.pk], leaving, now)
+        try:
+            if change.patch:
+                gateway.set_node_labels(node.name, node.uid, change.patch)
+        except (NotFound, Conflict) as error:
+            problems.append(f"{node.name}: {error}")  # its incarnation is gone: the watcher will say so
+            continue
+        CacheEntry.objects.filter(pk__in=change.labeled).update(labeled_at=now)
+        CacheEntry.objects.filter(pk__in=change.cleared).update(labeled_at=None)
+        _audit_repairs(node, change)
+    return problems
+
+
+def _leaving_remember(nodes: Sequence[Node], rows: Mapping[UUID, Rows], leaving: Leaving, now: datetime) -> None:
+    """Since when labels are away. Forgotten before a label comes back: the time must never outlive the absence."""
+    since, back = [], []
+    for node in nodes:
+        for digest, row in rows[node.pk].items():
+            away = (node.uid, digest) in leaving or row.desired == Action.EVICT
+            if away and (row.unlabeled_at is None or ready_label(digest) in node.labels):
+                since.append(row.pk)
+            elif not away and row.unlabeled_at is not None:
+                back.append(row.pk)
+    CacheEntry.objects.filter(pk__in=since).update(unlabeled_at=now)
+    CacheEntry.objects.filter(pk__in=back).update(unlabeled_at=None)
+
+
+def _change(node: Node, rows: Rows, leaving: Leaving, now: datetime) -> _Change:
+    change = _Change()
+    present = {name for name in node.labels if is_ready_label(name)}
+    known: set[str] = set()
+    for digest, row in rows.items():
+        label = ready_label(digest)
+        known.add(label)
+        stays = row.state == EntryState.READY and row.desired != Action.EVICT and (node.uid, digest) not in leaving
+        if stays and label not in present:
+            change.patch[label] = "true"
+            change.labeled.append(row.pk)
+            if row.labeled_at is not None and _was_seen(node, row.labeled_at):
+                change.put_back.append(label)
+        elif stays and row.labeled_at is None:
+            change.labeled.append(row.pk)
+        elif not stays and label in present:
+            change.patch[label] = None
+            change.cleared.append(row.pk)
+            if row.labeled_at is None:
+                change.swept.append(label)
+        elif not stays and row.labeled_at is not None:
+            change.cleared.append(row.pk)
+    change.swept += sorted(present - known)
+    change.patch |= dict.fromkeys(present - known, None)
+    return change
+
+
+def _was_seen(node: Node, labeled_at: datetime) -> bool:
+    """Whether the cluster has spoken of the node long enough after the label was set to have told of it."""
+    return node.observed_at is not None and node.observed_at > labeled_at + SEEN_WITHIN
+
+
+def _audit_repairs(node: Node, change: _Change) -> None:
+    for action, labels, message in (
+        ("node.label-restored", change.put_back, "Somebody removed the ready-label of a warm copy: it is back."),
+        ("node.label-swept", change.swept, "The node had a ready-label for a copy that is not Ready: it is removed."),
+    ):
+        if labels:
+            audit_write(
+                actor=SYSTEM, action=action, object_type="node", object_id=str(node.pk), object_name=node.name,
+                after={"labels": sorted(labels)}, message=message,
+            )  # fmt: skip
