@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from caches.models import CacheEntry, PoolLoop, Transfer, WebhookDelivery
-from caches.selectors.coverage import ArtifactCoverage, pools_coverage
+from caches.selectors.coverage import pools_coverage
 from caches.selectors.entries import entries_list
 from controlplane.clusters.documents import EntryState
 from controlplane.operations.models import ACTIVE_STATES, Operation
@@ -46,11 +46,11 @@ def loop_finding() -> Finding:
     now = timezone.now()
     late = []
     for loop in PoolLoop.objects.select_related("pool__cluster"):
-        last = loop.reconciled_at or loop.created_at
-        age = (now - last).total_seconds()
+        age = (now - (loop.reconciled_at or loop.created_at)).total_seconds()
         if age > LOOP_SILENT_SECONDS:
             why = f" ({loop.error})" if loop.error else ""
-            late.append(f"pool {loop.pool.full_name} was last reconciled {int(age)} seconds ago{why}")
+            when = f"last reconciled {int(age)} seconds ago" if loop.reconciled_at else "never reconciled"
+            late.append(f"pool {loop.pool.full_name} was {when}{why}")
     if late:
         return Finding(False, "; ".join(late) + ". Are worker and beat running?")
     return Finding(True, "Every pool was reconciled lately.")
@@ -64,26 +64,17 @@ def _coverage() -> Iterator[Metric]:
     wanted_bytes = GaugeMetricFamily("hearth_coverage_required_bytes", "Bytes that pins ask for.", labels=labels)
     ready_bytes = GaugeMetricFamily("hearth_coverage_ready_bytes", "Required bytes that are ready.", labels=labels)
     for covered in pools_coverage(now=timezone.now()):
-        for digest, one in sorted(_by_digest(covered.artifacts).items()):
+        for one in covered.unique:
+            assert one.version.artifact is not None  # only Available versions are counted
             found = one.coverage
-            values = [covered.pool.cluster.name, covered.pool.name, one.version.full_name, digest]
+            names = (covered.pool.cluster.name, covered.pool.name, one.version.full_name)
+            values = [*names, one.version.artifact.digest]
             required.add_metric(values, found.required)
             ready.add_metric(values, found.ready)
             unknown.add_metric(values, found.unknown)
             wanted_bytes.add_metric(values, found.bytes_required)
             ready_bytes.add_metric(values, found.bytes_ready)
     yield from (required, ready, unknown, wanted_bytes, ready_bytes)
-
-
-def _by_digest(artifacts: Iterable[ArtifactCoverage]) -> Mapping[str, ArtifactCoverage]:
-    """One coverage for each artifact: the widest, where versions that share bytes are pinned apart."""
-    found: dict[str, ArtifactCoverage] = {}
-    for one in artifacts:
-        assert one.version.artifact is not None  # only Available versions are counted
-        known = found.get(one.version.artifact.digest)
-        if known is None or known.coverage.required < one.coverage.required:
-            found[one.version.artifact.digest] = one
-    return found
 
 
 def _entries() -> Metric:
@@ -139,9 +130,11 @@ def _loop() -> Iterator[Metric]:
     now = timezone.now()
     for loop in PoolLoop.objects.select_related("pool__cluster").defer("plan"):
         labels = [loop.pool.cluster.name, loop.pool.name]
-        lag.add_metric(labels, loop.lag_seconds or 0.0)
+        if loop.lag_seconds is not None:  # nothing was answered yet: unknown, which is not 0
+            lag.add_metric(labels, loop.lag_seconds)
         dirty = loop.wanted_round > loop.done_round and loop.wanted_at is not None
-        waiting.add_metric(labels, (now - loop.wanted_at).total_seconds() if dirty and loop.wanted_at else 0.0)
+        age = (now - loop.wanted_at).total_seconds() if dirty and loop.wanted_at else 0.0
+        waiting.add_metric(labels, max(0.0, age))
         failing.add_metric(labels, 1.0 if loop.error else 0.0)
     yield from (lag, waiting, failing)
 

@@ -7,6 +7,8 @@ python=.venv/bin/python
 export DATABASE_URL="${DATABASE_URL:-postgres://none:none@127.0.0.1:9/none}"
 export REDIS_URL="${REDIS_URL:-redis://127.0.0.1:9/0}"
 export SECRET_KEY="${SECRET_KEY:-only-for-checks}"
+# makemigrations asks the database for its history and goes on without an answer: a pool would wait for one.
+export HEARTH_DATABASE_POOL=0
 
 $python -W ignore manage.py makemigrations --check --dry-run --verbosity 1 || {
     echo "hearth: models and migrations differ. Run: .venv/bin/python manage.py makemigrations" >&2

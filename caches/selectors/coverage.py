@@ -5,36 +5,41 @@ The database counts what pins for every node have; pins that choose nodes are co
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 from uuid import UUID
-
-from django.db.models import Count, QuerySet, Sum
-from django.db.models.functions import Least
 
 from caches.domain import coverage as counting
 from caches.domain.coverage import Coverage
+from caches.domain.demand import selects
 from caches.domain.pool_view import ArtifactFacts, EntryView, NodeView, PinView, PlacementType, PoolPolicy, PoolView
-from caches.models import CacheEntry, ModelVersion, Pin
-from caches.selectors.nodes import Targets, nodes_list, pools_list
+from caches.models import Artifact, ModelVersion, Pin
+from caches.selectors.coverage_rows import (
+    GONE,
+    Counts,
+    EntryRow,
+    counted_state,
+    entry_counts,
+    entry_rows,
+    live_nodes,
+    live_pins,
+)
+from caches.selectors.entries import UNKNOWN
+from caches.selectors.nodes import Targets, pools_list
 from caches.selectors.pool_view import pin_view, state_of
-from controlplane.clusters.documents import ArtifactKind, EntryState, NodeState
-from controlplane.clusters.freshness import is_fresh
+from controlplane.clusters.documents import Action, ArtifactKind, EntryState, NodeState
 from controlplane.clusters.models import Node, NodePool
 
-UNKNOWN = "Unknown"
 SHOWN = 6
 _BAD_FIRST = ("Degraded", UNKNOWN, "Partial", "Warming", "Suspended", "Warm", "Empty")
 _IN_FLIGHT = frozenset({EntryState.QUEUED, EntryState.DOWNLOADING, EntryState.VERIFYING, EntryState.REPAIRING})
-_GONE = frozenset({EntryState.ABSENT, EntryState.LOST})
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactCoverage:
-    """One pinned version in one pool. ``state`` is Warm, Warming, Partial, Degraded, Unknown or Empty."""
+    """One pinned version in one pool. ``state``: Warm, Warming, Partial, Degraded, Unknown, Suspended or Empty."""
 
     version: ModelVersion
     pin_id: UUID
@@ -43,18 +48,18 @@ class ArtifactCoverage:
     in_flight: int
     state: str
 
-    @property
-    def missing(self) -> int:
-        return self.coverage.required - self.coverage.ready - self.coverage.unknown
-
 
 @dataclass(frozen=True, slots=True)
 class PoolCoverage:
-    """One pool with the sum over its artifacts, its nodes by state and its disks."""
+    """One pool with its nodes by state and its disks.
+
+    ``artifacts`` is by pin; ``unique``, of which ``coverage`` is the sum, has versions that share bytes only once.
+    """
 
     pool: NodePool
     coverage: Coverage
     artifacts: tuple[ArtifactCoverage, ...]
+    unique: tuple[ArtifactCoverage, ...]
     nodes: Mapping[str, int]
     failed: int
     in_flight: int
@@ -63,10 +68,6 @@ class PoolCoverage:
     used_bytes: int
     other_bytes: int
     reserved_bytes: int
-
-    @property
-    def missing(self) -> int:
-        return self.coverage.required - self.coverage.ready - self.coverage.unknown
 
     @property
     def worst(self) -> Sequence[ArtifactCoverage]:
@@ -87,80 +88,14 @@ class PoolCoverage:
         return sum(self.nodes.values())
 
 
-@dataclass(frozen=True, slots=True)
-class EntryRow:
-    """What pages read of an entry."""
-
-    node_id: UUID
-    artifact_id: UUID
-    digest: str
-    size_bytes: int
-    state: EntryState
-    bytes_done: int
-
-
-_Counts = Mapping[tuple[UUID, UUID], Mapping[EntryState, tuple[int, int]]]
-
-
 def pools_coverage(*, now: datetime, targets: Targets = None, pool: NodePool | None = None) -> tuple[PoolCoverage, ...]:
     """Every visible pool (or one) in a handful of queries, however many nodes and entries."""
     visible = pools_list(targets=targets).order_by("cluster__name", "name")
     pools = [pool] if pool is not None else list(visible)
-    nodes, pins = live_nodes(pools), live_pins(pools)
-    counts = _counts(pools, now)
+    nodes, pins, counts = live_nodes(pools), live_pins(pools), entry_counts(pools, now)
     chosen = {pin.version.artifact_id for found in pins.values() for pin in found if not _is_everywhere(pin)}
     rows = entry_rows(pools, chosen) if chosen else {}
     return tuple(_pool_coverage(one, nodes[one.id], pins[one.id], counts, rows, now) for one in pools)
-
-
-def live_nodes(pools: Sequence[NodePool]) -> Mapping[UUID, list[Node]]:
-    """Nodes that are not lost, by pool."""
-    found: dict[UUID, list[Node]] = defaultdict(list)
-    for node in Node.objects.filter(pool__in=pools, lost_at__isnull=True).order_by("name"):
-        found[node.pool_id].append(node)  # type: ignore[index]  # filtered by pool
-    return found
-
-
-def live_pins(pools: Sequence[NodePool]) -> Mapping[UUID, list[Pin]]:
-    """Pins in force whose version is Available, by pool and in the order of their versions' names."""
-    found: dict[UUID, list[Pin]] = defaultdict(list)
-    live = Pin.objects.filter(removed_at__isnull=True, version__artifact__isnull=False, pools__in=pools).distinct()
-    live = live.select_related("version__model", "version__artifact").defer("version__artifact__manifest")
-    for pin in live.prefetch_related("pools").order_by("version__model__name", "version__version"):
-        for pool in pin.pools.all():
-            found[pool.id].append(pin)
-    return found
-
-
-def entry_rows(
-    pools: Sequence[NodePool], artifacts: Collection[UUID | None] | None = None
-) -> Mapping[UUID, list[EntryRow]]:
-    """Entries by node, one tuple each: model instances would be most of the time."""
-    entries = CacheEntry.objects.filter(node__pool__in=pools, node__lost_at__isnull=True).exclude(state__in=_GONE)
-    if artifacts is not None:
-        entries = entries.filter(artifact__in=artifacts)
-    fields = ("node_id", "artifact_id", "artifact__digest", "artifact__size_bytes", "state", "bytes_done")
-    found: dict[UUID, list[EntryRow]] = defaultdict(list)
-    for node_id, artifact_id, digest, size, state, done in entries.order_by().values_list(*fields):
-        found[node_id].append(EntryRow(node_id, artifact_id, digest, size, EntryState(state), done))
-    return found
-
-
-def _counts(pools: Sequence[NodePool], now: datetime) -> _Counts:
-    """Entries on nodes whose reports are fresh, counted by the database: (pool, artifact) → state → (copies, bytes)."""
-    known: QuerySet[Any] = nodes_list(now=now).filter(pool__in=pools, lost_at__isnull=True)
-    known = known.filter(silent=False).exclude(shown_state=NodeState.UNKNOWN)
-    grouped = (
-        CacheEntry.objects.filter(node__in=known.values("pk"))
-        .exclude(state__in=_GONE)
-        .order_by()
-        .values_list("node__pool", "artifact", "state")
-        .annotate(copies=Count("id"), arrived=Sum(Least("bytes_done", "artifact__size_bytes")))
-    )
-    found: dict[tuple[UUID, UUID], dict[EntryState, tuple[int, int]]] = defaultdict(dict)
-    for pool_id, artifact_id, state, copies, arrived in grouped:
-        found[pool_id, artifact_id][EntryState(state)] = (copies, arrived)
-    return found
 
 
 def _is_everywhere(pin: Pin) -> bool:
@@ -172,23 +107,28 @@ def _pool_coverage(
     pool: NodePool,
     nodes: Sequence[Node],
     pins: Sequence[Pin],
-    counts: _Counts,
+    counts: Counts,
     rows: Mapping[UUID, Sequence[EntryRow]],
     now: datetime,
 ) -> PoolCoverage:
-    states = Counter(state_of(node, pool, now) for node in nodes)
     counted = Counter(counted_state(node, pool, now) for node in nodes)
-    view = _view(pool, nodes, [pin for pin in pins if not _is_everywhere(pin)], rows, now)
-    artifacts = tuple(_artifact_coverage(view, pin, counted, counts[pool.id, pin.version.artifact_id]) for pin in pins)  # type: ignore[index]
-    # Versions that share bytes share copies: the sum counts them once.
-    unique = {one.version.artifact_id: one for one in artifacts}.values()
+    view = _view(pool, nodes, pins, rows, now)
+    sharing: dict[UUID, list[Pin]] = {}
+    for pin in pins:
+        sharing.setdefault(_artifact(pin).id, []).append(pin)
+
+    def covered(some: Sequence[Pin]) -> ArtifactCoverage:
+        return _artifact_coverage(view, some, counted, counts.get((pool.id, _artifact(some[0]).id), {}))
+
+    unique = tuple(covered(some) for some in sharing.values())
     total = sum((one.coverage for one in unique), Coverage())
     failed, in_flight = sum(one.failed for one in unique), sum(one.in_flight for one in unique)
     return PoolCoverage(
         pool=pool,
         coverage=total,
-        artifacts=artifacts,
-        nodes={state.value: number for state, number in states.items()},
+        artifacts=tuple(covered([pin]) for pin in pins),
+        unique=unique,
+        nodes=dict(Counter(state_of(node, pool, now).value for node in nodes)),
         failed=failed,
         in_flight=in_flight,
         state=coverage_state(total, failed=failed, in_flight=in_flight),
@@ -212,26 +152,50 @@ def coverage_state(total: Coverage, *, failed: int, in_flight: int) -> str:
     return UNKNOWN if total.unknown else "Partial"
 
 
+def _artifact(pin: Pin) -> Artifact:
+    assert pin.version.artifact is not None  # filtered by live_pins
+    return pin.version.artifact
+
+
 def _artifact_coverage(
-    view: PoolView, pin: Pin, nodes: Mapping[NodeState, int], states: Mapping[EntryState, tuple[int, int]]
+    view: PoolView,
+    pins: Sequence[Pin],
+    nodes: Mapping[NodeState, int],
+    states: Mapping[EntryState, tuple[int, int]],
 ) -> ArtifactCoverage:
-    assert pin.version.artifact is not None  # filtered in _pins
-    artifact = pin.version.artifact
-    if _is_everywhere(pin):
+    """What pins of one artifact ask for together: a copy that several of them want is required once."""
+    artifact = _artifact(pins[0])
+    if all(_is_everywhere(pin) for pin in pins):
         covered = _everywhere(artifact.size_bytes, nodes, states)
+        failed, in_flight = _copies(states, {EntryState.FAILED}), _copies(states, _IN_FLIGHT)
     else:
-        covered = counting.of_artifact(view, artifact.digest)
-    failed = states.get(EntryState.FAILED, (0, 0))[0]
-    in_flight = sum(states.get(state, (0, 0))[0] for state in _IN_FLIGHT)
-    suspended = pin.suspended and not covered.complete
+        views = tuple(pin_view(pin, digest=artifact.digest) for pin in pins)
+        covered = counting.of_artifact(replace(view, pins=views), artifact.digest)
+        found = Counter(_wanted_states(view.nodes, views, artifact.digest))
+        failed, in_flight = found[EntryState.FAILED], sum(found[state] for state in _IN_FLIGHT)
+    suspended = all(pin.suspended for pin in pins) and not covered.complete
     return ArtifactCoverage(
-        version=pin.version,
-        pin_id=pin.id,
+        version=pins[0].version,
+        pin_id=pins[0].id,
         coverage=covered,
         failed=failed,
         in_flight=in_flight,
         state="Suspended" if suspended else coverage_state(covered, failed=failed, in_flight=in_flight),
     )
+
+
+def _copies(states: Mapping[EntryState, tuple[int, int]], wanted: Iterable[EntryState]) -> int:
+    return sum(states.get(state, (0, 0))[0] for state in wanted)
+
+
+def _wanted_states(nodes: Iterable[NodeView], pins: Sequence[PinView], digest: str) -> Iterable[EntryState]:
+    """States of the copies that the pins want, on nodes that are heard of."""
+    for node in nodes:
+        mine = [pin for pin in pins if node.state is not NodeState.UNKNOWN and selects(pin.node_selector, node.labels)]
+        everywhere = any(pin.placement.type is PlacementType.ALL for pin in mine)
+        for entry in node.entries if mine else ():
+            if entry.digest == digest and (everywhere or entry.desired is Action.ENSURE):
+                yield entry.state
 
 
 def _everywhere(size: int, nodes: Mapping[NodeState, int], states: Mapping[EntryState, tuple[int, int]]) -> Coverage:
@@ -253,28 +217,23 @@ def _everywhere(size: int, nodes: Mapping[NodeState, int], states: Mapping[Entry
 def _view(
     pool: NodePool, nodes: Sequence[Node], pins: Sequence[Pin], rows: Mapping[UUID, Sequence[EntryRow]], now: datetime
 ) -> PoolView:
-    """Only what counting reads: no policy, holds or throughput."""
-    views: list[PinView] = []
-    artifacts: dict[str, ArtifactFacts] = {}
-    for pin in pins:
-        artifact = pin.version.artifact
-        assert artifact is not None
-        views.append(pin_view(pin, digest=artifact.digest))
-        artifacts[artifact.digest] = ArtifactFacts(
-            artifact.digest, pin.version.full_name, ArtifactKind(artifact.kind), artifact.size_bytes, "", ""
-        )
-    wanted = frozenset(artifacts)
+    """Only what counting reads: no policy, holds or throughput, and the pins of one count at a time."""
+    choosing = not all(_is_everywhere(pin) for pin in pins)
+    artifacts = {
+        artifact.digest: ArtifactFacts(artifact.digest, "", ArtifactKind(artifact.kind), artifact.size_bytes, "", "")
+        for artifact in map(_artifact, pins)
+    }
     return PoolView(
         cluster=pool.cluster.name,
         pool=pool.name,
         policy=PoolPolicy(),
-        nodes=tuple(_node(node, pool, rows.get(node.id, ()), wanted, now) for node in nodes),
-        pins=tuple(views),
+        nodes=tuple(_node(node, pool, rows.get(node.id, ()), now) for node in nodes if choosing),
+        pins=(),
         artifacts=artifacts,
     )
 
 
-def _node(node: Node, pool: NodePool, rows: Iterable[EntryRow], wanted: frozenset[str], now: datetime) -> NodeView:
+def _node(node: Node, pool: NodePool, rows: Iterable[EntryRow], now: datetime) -> NodeView:
     return NodeView(
         name=node.name,
         uid=node.uid,
@@ -285,16 +244,11 @@ def _node(node: Node, pool: NodePool, rows: Iterable[EntryRow], wanted: frozense
         other_bytes=node.other_bytes,
         orphan_bytes=0,
         entries=tuple(
-            EntryView(row.digest, row.state, row.size_bytes, row.bytes_done, None)
+            EntryView(
+                row.digest, row.state, row.size_bytes, row.bytes_done, Action(row.desired) if row.desired else None
+            )
             for row in rows
-            if row.digest in wanted
+            if row.state not in GONE
         ),
         in_use=None,
     )
-
-
-def counted_state(node: Node, pool: NodePool, now: datetime) -> NodeState:
-    """The state by which copies are counted: what a silent agent once reported is unknown, NotReady or not."""
-    state = state_of(node, pool, now)
-    silent = not is_fresh(node.reported_at, freshness_seconds=pool.freshness_seconds, now=now)
-    return NodeState.UNKNOWN if silent and state is not NodeState.LOST else state

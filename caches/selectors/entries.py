@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db.models import Case, CharField, F, Prefetch, Q, QuerySet, Value, When
+from django.db.models import Case, CharField, DateTimeField, F, Prefetch, Q, QuerySet, Value, When
 from django.utils import timezone
 
 from caches.models import CacheEntry, ModelVersion
-from caches.selectors.nodes import Targets, stale
+from caches.selectors.nodes import Targets, silent_nodes, silent_since, stale
 from controlplane.accounts.access import targets_filter
 from controlplane.clusters.documents import EntryState
 
 UNKNOWN = "Unknown"
+_LOST = Q(node__lost_at__isnull=False) | Q(state=EntryState.LOST.value)
 SHOWN_STATES = (*(state.value for state in EntryState), UNKNOWN)
 
 
 def entries_list(*, targets: Targets = None, now: datetime | None = None) -> QuerySet[CacheEntry]:
     """Entries with node, pool, artifact and the versions that share it; ``shown_state`` is an EntryState or Unknown.
 
-    An entry is Unknown when its node's agent is silent for longer than the pool's freshness limit; Lost stays Lost.
+    An entry is Unknown while its node is silent (see nodes.silent_nodes) and Lost once its node is. ``shown_since`` is
+    when that began; None where nobody can tell.
     """
+    at = now or timezone.now()
     visible = targets_filter(targets, cluster="node__cluster__name", pool="node__pool__name")
     rows = CacheEntry.objects.filter(visible).select_related("node__cluster", "node__pool__cluster", "artifact")
     versions = ModelVersion.objects.select_related("model").order_by("model__name", "version")
     return (
         rows.defer("artifact__manifest")
         .prefetch_related(Prefetch("artifact__versions", queryset=versions))
-        .annotate(shown_state=_entry_state(now or timezone.now()))
+        .annotate(shown_state=_entry_state(at), shown_since=_entry_since(at))
     )
 
 
@@ -38,9 +41,24 @@ def artifact_name(entry: CacheEntry) -> str:
 
 
 def _entry_state(now: datetime) -> Case:
-    silent = Q(node__lost_at__isnull=True) & stale(now, "node__reported_at", "node__pool__")
     return Case(
-        When(~Q(state=EntryState.LOST.value) & silent, then=Value(UNKNOWN)),
+        When(_LOST, then=Value(EntryState.LOST.value)),
+        When(silent_nodes(now, "node__"), then=Value(UNKNOWN)),
         default=F("state"),
         output_field=CharField(),
+    )
+
+
+def _entry_since(now: datetime) -> Case:
+    silent = silent_nodes(now, "node__")
+    unheard = Q(node__observed_at__isnull=True) | Q(node__reported_at__isnull=True)
+    ran_out = stale(now, "node__observed_at", "node__pool__") | stale(now, "node__reported_at", "node__pool__")
+    return Case(
+        When(node__lost_at__isnull=False, then=F("node__lost_at")),
+        When(state=EntryState.LOST.value, then=F("state_since")),
+        When(silent & unheard, then=F("created_at")),  # unknown from its beginning
+        When(silent & ran_out, then=silent_since("node__")),
+        When(silent, then=Value(None)),  # its cluster does not know the node's state, nor says since when
+        default=F("state_since"),
+        output_field=DateTimeField(),
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from caches.models import ModelVersion
-from caches.selectors.coverage import UNKNOWN, EntryRow, counted_state, entry_rows, live_nodes, live_pins
+from caches.models import ModelVersion, Pin
+from caches.selectors.coverage_rows import GONE, EntryRow, counted_state, entry_rows, live_nodes, live_pins
+from caches.selectors.entries import UNKNOWN
+from caches.selectors.nodes import belongs
 from controlplane.clusters.documents import EntryState, NodeState
 from controlplane.clusters.models import Node, NodePool
 
@@ -36,31 +39,31 @@ def pool_matrix(pool: NodePool, *, now: datetime) -> Matrix:
     """What every live node of the pool holds of every version that is pinned there or present anywhere in it."""
     live, pins, rows = live_nodes([pool])[pool.id], live_pins([pool]), entry_rows([pool])
     states = {node.id: counted_state(node, pool, now) for node in live}
-    present = {row.artifact_id for node in live for row in rows[node.id]}
-    versions = _versions(present | {pin.version.artifact_id for pin in pins[pool.id] if pin.version.artifact_id})
-    wanted = {
-        (node.id, pin.version.artifact_id)
-        for pin in pins[pool.id]
-        for node in live
-        if all(node.labels.get(label) == value for label, value in pin.node_selector.items())
-    }
-    sizes = {version.artifact_id: version.artifact.size_bytes for version in versions if version.artifact}
     found = {(row.node_id, row.artifact_id): row for node in live for row in rows[node.id]}
+    present = {row.artifact_id for row in found.values() if row.state not in GONE}
+    versions = _versions(present | {pin.version.artifact_id for pin in pins[pool.id] if pin.version.artifact_id})
+    asking: dict[UUID | None, list[Pin]] = defaultdict(list)
+    for pin in pins[pool.id]:
+        asking[pin.version.artifact_id].append(pin)
     cells = {}
     for node in live:
         for version in versions:
-            key = (node.id, version.artifact_id)
-            row = found.get(key)  # type: ignore[arg-type]  # versions here have an artifact
-            cells[key] = _cell(row, states[node.id], key in wanted, sizes[version.artifact_id])
-    return Matrix(tuple(live), versions, cells)  # type: ignore[arg-type]
+            assert version.artifact is not None  # found by it
+            row = found.get((node.id, version.artifact.id))
+            desired = row.desired if row is not None else ""
+            wanted = any(belongs(pin, node.labels, desired=desired) for pin in asking[version.artifact.id])
+            cell = _cell(row, states[node.id], wanted, version.artifact.size_bytes)
+            cells[node.id, version.artifact.id] = cell
+    return Matrix(tuple(live), versions, cells)
 
 
 def _cell(row: EntryRow | None, state: NodeState, wanted: bool, size: int) -> MatrixCell:
-    if state is NodeState.UNKNOWN and (row is not None or wanted):
-        return MatrixCell(UNKNOWN, row.bytes_done if row else 0, size, wanted)
-    if row is None:
+    there = row if row is not None and row.state not in GONE else None
+    if state is NodeState.UNKNOWN and (there is not None or wanted):
+        return MatrixCell(UNKNOWN, there.bytes_done if there else 0, size, wanted)
+    if there is None:
         return MatrixCell(EntryState.ABSENT.value if wanted else "", 0, size, wanted)
-    return MatrixCell(row.state.value, row.bytes_done, size, wanted)
+    return MatrixCell(there.state.value, there.bytes_done, size, wanted)
 
 
 def _versions(artifact_ids: Iterable[UUID]) -> tuple[ModelVersion, ...]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db.models import (
@@ -22,9 +23,10 @@ from django.db.models import (
     Value,
     When,
 )
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Coalesce, Least
 from django.utils import timezone
 
+from caches.domain.demand import selects
 from caches.domain.pool_view import PlacementType
 from caches.models import CacheEntry, Pin
 from controlplane.accounts.access import targets_filter
@@ -66,16 +68,32 @@ def nodes_list(*, targets: Targets = None, now: datetime | None = None) -> Query
     at = now or timezone.now()
     visible = targets_filter(targets, cluster="cluster__name", pool="pool__name")
     rows = Node.objects.filter(visible).select_related("cluster", "pool__cluster")
-    silent = Q(lost_at__isnull=True) & (stale(at, "observed_at", "pool__") | stale(at, "reported_at", "pool__"))
-    return rows.annotate(shown_state=_node_state(at), silent=ExpressionWrapper(silent, output_field=BooleanField()))
+    silent = ExpressionWrapper(silent_nodes(at), output_field=BooleanField())
+    return rows.annotate(shown_state=_node_state(at), silent=silent)
+
+
+def silent_nodes(now: datetime, prefix: str = "") -> Q:
+    """A condition: nobody knows what a live node holds now. ``prefix`` leads from the row to its node."""
+    old = stale(now, f"{prefix}observed_at", f"{prefix}pool__") | stale(now, f"{prefix}reported_at", f"{prefix}pool__")
+    return Q(**{f"{prefix}lost_at__isnull": True}) & (Q(**{f"{prefix}ready__isnull": True}) | old)
+
+
+def silent_since(prefix: str = "") -> Least:
+    """When the first of the two observations of a silent node ran out; NULL where neither was ever made."""
+    limit = _limit(f"{prefix}pool__")
+    fields = (f"{prefix}observed_at", f"{prefix}reported_at")
+    return Least(*(ExpressionWrapper(F(field) + limit, output_field=DateTimeField()) for field in fields))
 
 
 def stale(now: datetime, field: str, pool: str) -> Q:
     """A condition: the time in ``field`` is older than the pool's freshness limit. SQL form of freshness.is_fresh."""
-    seconds = Coalesce(F(f"{pool}freshness_seconds"), Value(DEFAULT_FRESHNESS_SECONDS))
-    age = ExpressionWrapper(seconds * Value(timedelta(seconds=1)), output_field=DurationField())
-    limit = ExpressionWrapper(Value(now, output_field=DateTimeField()) - age, output_field=DateTimeField())
+    limit = ExpressionWrapper(Value(now, output_field=DateTimeField()) - _limit(pool), output_field=DateTimeField())
     return Q(**{f"{field}__isnull": True}) | Q(**{f"{field}__lt": limit})
+
+
+def _limit(pool: str) -> ExpressionWrapper[Any]:
+    seconds = Coalesce(F(f"{pool}freshness_seconds"), Value(DEFAULT_FRESHNESS_SECONDS))
+    return ExpressionWrapper(seconds * Value(timedelta(seconds=1)), output_field=DurationField())
 
 
 def last_known(node: Node) -> str | None:
@@ -149,7 +167,14 @@ def _coverage(node: Node, pins: Sequence[Pin], entries: Mapping[UUID, CacheEntry
 
 
 def _belongs(pin: Pin, node: Node, entry: CacheEntry | None) -> bool:
-    if any(node.labels.get(label) != value for label, value in pin.node_selector.items()):
+    return belongs(pin, node.labels, desired=entry.desired if entry is not None else "")
+
+
+def belongs(pin: Pin, labels: Mapping[str, str], *, desired: str) -> bool:
+    """Whether the pin wants its artifact on a node with these labels, where ``desired`` is of it now.
+
+    Which nodes a count or percentage falls on is the planner's choice; its choice shows in what is desired.
+    """
+    if not selects(pin.node_selector, labels):
         return False
-    # Which nodes a count or percentage falls on is the planner's choice; its choice shows in what is desired.
-    return pin.placement_type == PlacementType.ALL or (entry is not None and entry.desired == Action.ENSURE)
+    return pin.placement_type == PlacementType.ALL or desired == Action.ENSURE

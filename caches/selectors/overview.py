@@ -53,12 +53,12 @@ class FullDisk:
 
 
 def troubles(*, now: datetime, targets: Targets = None) -> tuple[Trouble, ...]:
-    """Everything that is degraded, worst first, in five queries."""
+    """Everything that is degraded, worst first, in four queries."""
     found = [
         *_entry_troubles(now, targets),
         *_node_troubles(now, targets),
         *_loop_troubles(now, targets),
-        *_drift_troubles(),
+        *_drift_troubles(targets),
     ]
     order = list(Severity)
     return tuple(sorted(found, key=lambda trouble: order.index(trouble.severity)))
@@ -122,8 +122,9 @@ def _is_late(loop: PoolLoop, now: datetime) -> bool:
     return waiting and now - loop.wanted_at > LOOP_LATE  # type: ignore[operator]  # checked above
 
 
-def _drift_troubles() -> Iterator[Trouble]:
-    pinned = Pin.objects.filter(removed_at__isnull=True).values("version")
+def _drift_troubles(targets: Targets) -> Iterator[Trouble]:
+    visible = targets_filter(targets, cluster="pools__cluster__name", pool="pools__name")
+    pinned = Pin.objects.filter(visible, removed_at__isnull=True).values("version")
     rows = ModelVersion.objects.filter(pk__in=pinned, drift=DriftState.DRIFTED).select_related("model")
     for version in rows:
         sentence = f"{version.full_name} changed at its source"

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
-from caches.domain.pool_view import PlacementType
-from caches.models import CacheEntry, Pin, PoolLoop
+from caches.domain.demand import required_count, selects
+from caches.domain.pool_view import Placement, PlacementType
+from caches.domain.text import plural
+from caches.models import Pin, PoolLoop
 from caches.selectors.entries import UNKNOWN, entries_list
 from caches.selectors.nodes import Targets
 from controlplane.accounts.access import targets_filter
-from controlplane.clusters.documents import EntryState
+from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.models import Node, NodePool
 from controlplane.errors import Missing
 
@@ -81,14 +82,23 @@ def _nodes_by_pool(pool_ids: Iterable[UUID]) -> Mapping[UUID, Sequence[Node]]:
     return found
 
 
-def _entries(pins: Sequence[Pin], pool_ids: Iterable[UUID], now: datetime) -> Mapping[tuple[UUID, UUID], CacheEntry]:
-    artifacts = [pin.version.artifact_id for pin in pins]
-    rows = entries_list(now=now).filter(
+class _Copy(NamedTuple):
+    """What a status reads of an entry: model instances would be most of the time."""
+
+    shown_state: str
+    shown_since: datetime | None
+    desired: str
+    eta_seconds: float | None
+
+
+def _entries(pins: Sequence[Pin], pool_ids: Iterable[UUID], now: datetime) -> Mapping[tuple[UUID, UUID], _Copy]:
+    artifacts = {pin.version.artifact_id for pin in pins}
+    rows: QuerySet[Any] = entries_list(now=now).filter(
         artifact__in=artifacts, node__pool__in=list(pool_ids), node__lost_at__isnull=True
     )
-    rows = rows.prefetch_related(None).select_related(None)
-    rows = rows.only("id", "node_id", "artifact_id", "state", "state_since", "eta_seconds")
-    return {(entry.artifact_id, entry.node_id): entry for entry in rows}
+    rows = rows.prefetch_related(None).order_by()
+    found = rows.values_list("artifact_id", "node_id", "shown_state", "shown_since", "desired", "eta_seconds")
+    return {(artifact, node): _Copy(*facts) for artifact, node, *facts in found}
 
 
 def _refusals(pool_ids: Iterable[UUID]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
@@ -102,76 +112,93 @@ def _refusals(pool_ids: Iterable[UUID]) -> Mapping[str, Sequence[Mapping[str, An
 def _status(
     pin: Pin,
     nodes: Mapping[UUID, Sequence[Node]],
-    entries: Mapping[tuple[UUID, UUID], CacheEntry],
+    entries: Mapping[tuple[UUID, UUID], _Copy],
     refusals: Sequence[Mapping[str, Any]],
 ) -> PinStatus:
-    target = 0
-    mine: list[CacheEntry] = []
+    counts, mine = _Counts(), list[_Copy]()
     for pool in pin.pools.all():
-        matching = [node for node in nodes.get(pool.id, ()) if _matches(node, pin.node_selector)]
-        target += _wanted(pin, len(matching))
+        matching = [node for node in nodes.get(pool.id, ()) if selects(pin.node_selector, node.labels)]
         keys = ((pin.version.artifact_id, node.id) for node in matching)
-        mine += [entries[key] for key in keys if key in entries]  # type: ignore[index]
-    states = [entry.shown_state for entry in mine]  # type: ignore[attr-defined]  # annotated by entries_list
-    ready = min(target, states.count(EntryState.READY))
-    failed = states.count(EntryState.FAILED)
+        here = [entries[key] for key in keys if key in entries]  # type: ignore[index]
+        counts += _pool_counts(pin, len(matching), here)
+        mine += here
     return PinStatus(
-        target=target,
-        ready=ready,
-        failed=failed,
-        eta_seconds=_eta(mine, target - ready),
-        conditions=(
-            _warm(pin, target, ready, states.count(UNKNOWN), failed, _since(pin, mine)),
-            _admitted(refusals),
-        ),
+        target=counts.target,
+        ready=counts.ready,
+        failed=counts.failed,
+        eta_seconds=_eta(mine, counts),
+        conditions=(_warm(pin, counts, _since(pin, mine)), _admitted(refusals)),
     )
 
 
-def _matches(node: Node, selector: Mapping[str, str]) -> bool:
-    return all(node.labels.get(label) == value for label, value in selector.items())
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Of a pin in one pool, or their sum. ``ready`` and ``unknown`` fill no more than what is asked for there."""
+
+    matching: int = 0
+    target: int = 0
+    ready: int = 0
+    unknown: int = 0
+    failed: int = 0
+
+    def __add__(self, other: _Counts) -> _Counts:
+        return _Counts(*(mine + more for mine, more in zip(astuple(self), astuple(other), strict=True)))
 
 
-def _wanted(pin: Pin, matching: int) -> int:
-    if pin.placement_type == PlacementType.COUNT:
-        return min(pin.placement_value, matching)
-    if pin.placement_type == PlacementType.PERCENT:
-        return math.ceil(matching * pin.placement_value / 100)
-    return matching
+def _pool_counts(pin: Pin, matching: int, copies: Sequence[_Copy]) -> _Counts:
+    states = Counter(copy.shown_state for copy in copies)
+    placement = Placement(PlacementType(pin.placement_type), pin.placement_value)
+    # A copy that was asked for and has no node to be on is wanted all the same, as in the pool's coverage.
+    asked = pin.placement_value if placement.type is PlacementType.COUNT else 0
+    target = max(asked, required_count(placement, matching))
+    ready = min(target, states[EntryState.READY])
+    wanted = [copy for copy in copies if placement.type is PlacementType.ALL or copy.desired == Action.ENSURE]
+    return _Counts(
+        matching=matching,
+        target=target,
+        ready=ready,
+        unknown=min(target - ready, states[UNKNOWN]),
+        failed=sum(copy.shown_state == EntryState.FAILED for copy in wanted),
+    )
 
 
-def _eta(entries: Sequence[CacheEntry], missing: int) -> float | None:
-    if missing <= 0:
-        return 0.0
-    known = [entry.eta_seconds for entry in entries if entry.state == EntryState.DOWNLOADING]
+def _eta(copies: Sequence[_Copy], counts: _Counts) -> float | None:
+    missing = counts.target - counts.ready
+    if not missing:
+        return 0.0 if counts.target else None
+    known = [copy.eta_seconds for copy in copies if copy.shown_state == EntryState.DOWNLOADING]
     # One node without an estimate, or not begun, leaves the whole without one.
     return max(known) if len(known) >= missing and None not in known else None  # type: ignore[type-var]
 
 
-def _since(pin: Pin, entries: Sequence[CacheEntry]) -> datetime:
+def _since(pin: Pin, copies: Sequence[_Copy]) -> datetime:
     """When the newest target took its state; nothing was so for the pin before there was a pin."""
-    return max([pin.created_at, *(entry.state_since for entry in entries if entry.state_since is not None)])
+    return max([pin.created_at, *(copy.shown_since for copy in copies if copy.shown_since is not None)])
 
 
-def _warm(pin: Pin, target: int, ready: int, unknown: int, failed: int, since: datetime) -> PinCondition:
+def _warm(pin: Pin, counts: _Counts, since: datetime) -> PinCondition:
+    target, ready, unknown = counts.target, counts.ready, counts.unknown
+    warm = f"{ready} of {plural(target, 'node')} {'is' if target == 1 else 'are'} warm"
     if target and ready >= target:
-        return PinCondition("Warm", "True", "AllReady", f"{ready} of {target} nodes are warm.", since)
+        return PinCondition("Warm", "True", "AllReady", f"{warm}.", since)
     if pin.suspended:
         return PinCondition(
             "Warm", "False", "Suspended", "Nothing is fetched while the pin is suspended.", pin.updated_at
         )
-    if not target:
+    if not counts.matching:
         return PinCondition("Warm", "False", "NoNodes", "No node of its pools matches the pin.", None)
     if ready + unknown >= target:
-        return PinCondition("Warm", "Unknown", "NodesSilent", f"{unknown} nodes have not reported lately.", None)
-    reason = "Failed" if failed else "Warming"
-    return PinCondition("Warm", "False", reason, f"{ready} of {target} nodes are warm, {failed} failed.", since)
+        silent = f"{plural(unknown, 'node')} {'has' if unknown == 1 else 'have'} not reported lately."
+        return PinCondition("Warm", "Unknown", "NodesSilent", silent, None)
+    reason = "Failed" if counts.failed else "Warming"
+    return PinCondition("Warm", "False", reason, f"{warm}, {counts.failed} failed.", since)
 
 
 def _admitted(refusals: Sequence[Mapping[str, Any]]) -> PinCondition:
     if not refusals:
         return PinCondition("Admitted", "True", "Fits", "Every target node has or can make the room.", None)
     first = refusals[0]
-    more = f" (and {len(refusals) - 1} more nodes)" if len(refusals) > 1 else ""
+    more = f" (and {plural(len(refusals) - 1, 'more node')})" if len(refusals) > 1 else ""
     return PinCondition(
         "Admitted", "False", str(first.get("reason", "Refused")), f"{first.get('detail', '')}{more}", None
     )

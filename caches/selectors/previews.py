@@ -63,7 +63,9 @@ def why_not_warm(version: ModelVersion, *, targets: Targets = None) -> tuple[Nod
     wanting = Pin.objects.filter(version__artifact=version.artifact, removed_at__isnull=True).values("pools")
     for pool in pools_list(targets=targets).filter(pk__in=wanting):
         view = pool_view(pool, now=now)
-        ids = dict(Node.objects.filter(pool=pool, lost_at__isnull=True).values_list("uid", "id"))
+        # Asked for by uid: a node may be lost or change its pool between the two queries.
+        uids = [node.uid for node in view.nodes]
+        ids = dict(Node.objects.filter(cluster=pool.cluster_id, uid__in=uids).values_list("uid", "id"))
         for node in view.nodes:
             checks = planning.explain(view, digest, node.uid, now)
             found.append(NodeChecks(node.name, ids[node.uid], pool.full_name, _verdict(checks), checks))

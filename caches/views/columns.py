@@ -76,7 +76,7 @@ def entry_columns(*, node: bool = True, version: bool = True) -> list[Column]:
         *columns,
         Column("state", "State", lambda e: e.shown_state, entry_state, "shown_state"),
         Column("bytes_done", "Progress", lambda e: e.bytes_done, entry_progress, "bytes_done", numeric=False),
-        Column("since", "Since", lambda e: e.state_since, lambda e: cells.when(e.state_since), "state_since"),
+        Column("since", "Since", lambda e: e.shown_since, lambda e: cells.when(e.shown_since), "shown_since"),
         Column("verified_at", "Verified", lambda e: e.verified_at, lambda e: cells.when(e.verified_at), "verified_at"),
         Column(
             "last_used_at", "Last used", lambda e: e.last_used_at, lambda e: cells.when(e.last_used_at), "last_used_at"

@@ -10,7 +10,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from controlplane.accounts.authentication import address_allowed, client_address
 from controlplane.web.readiness import METRICS, findings
+
+_LOOPBACK = ["127.0.0.0/8", "::1/128"]
 
 
 @require_safe
@@ -37,9 +40,17 @@ def readyz(request: HttpRequest) -> HttpResponse:
 @require_safe
 @never_cache
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The Prometheus text form, computed when it is scraped; with METRICS_TOKEN set only for its bearer."""
+    """The Prometheus text form, computed when it is scraped. For METRICS_TOKEN's bearer; without one, on loopback."""
     token = settings.METRICS_TOKEN
     given = request.headers.get("Authorization", "")
     if token and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
         return HttpResponse("A bearer token is required.\n", status=401, headers={"WWW-Authenticate": "Bearer"})
+    if not token and not _is_local(request):
+        return HttpResponse("From another machine this needs HEARTH_METRICS_TOKEN to be set.\n", status=403)
     return HttpResponse(generate_latest(METRICS), content_type=CONTENT_TYPE_LATEST)
+
+
+def _is_local(request: HttpRequest) -> bool:
+    """Nobody else, and no proxy that may speak for anybody."""
+    proxied = "X-Forwarded-For" in request.headers and not settings.TRUSTED_PROXIES
+    return not proxied and address_allowed(client_address(request), _LOOPBACK)

@@ -80,7 +80,8 @@ def _watcher() -> Finding:
     ]
     if silent:
         return Finding(False, "; ".join(silent) + ". Is the watcher running?")
-    return Finding(True, f"{len(clusters)} clusters are watched.")
+    watched = "1 cluster is" if len(clusters) == 1 else f"{len(clusters)} clusters are"
+    return Finding(True, f"{watched} watched.")
 
 
 def _ago(age: timedelta) -> str:

@@ -33,7 +33,9 @@ class EntrySerializer(ObjectSerializer):
     state = serializers.ChoiceField(choices=SHOWN_STATES, source="shown_state")
     last_known = serializers.SerializerMethodField()
     observed_at = serializers.DateTimeField(allow_null=True)
-    state_since = serializers.DateTimeField(allow_null=True)
+    state_since = serializers.DateTimeField(
+        allow_null=True, source="shown_since", help_text="when the state began, also of Unknown; null: nobody can tell"
+    )
     reason = serializers.CharField(help_text="why it failed, '' when nothing is wrong")
     message = serializers.CharField()
     attempts = serializers.IntegerField()
