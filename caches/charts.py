@@ -52,6 +52,7 @@ def coverage_heatmap(matrix: Matrix, *, cell_url: Callable[[Node, ModelVersion, 
         [cell_url(node, version, cell) for version, cell in zip(columns, line, strict=True)]
         for node, line in zip(rows, cells, strict=True)
     ]
+    on, names = [_safe(node.name) for node in rows], [_safe(version.full_name) for version in columns]
     heat: Spec = {
         "type": "heatmap",
         "z": [[_SCALE.index(cell.state) for cell in row] for row in cells],
@@ -60,8 +61,8 @@ def coverage_heatmap(matrix: Matrix, *, cell_url: Callable[[Node, ModelVersion, 
         "text": [[_sign(cell) for cell in row] for row in cells],
         "texttemplate": "%{text}",
         "hovertext": [
-            [_hover(node, version.full_name, cell) for version, cell in zip(columns, row, strict=True)]
-            for node, row in zip(rows, cells, strict=True)
+            [_hover(node, version, cell) for version, cell in zip(names, row, strict=True)]
+            for node, row in zip(on, cells, strict=True)
         ],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "customdata": urls,
@@ -79,8 +80,10 @@ def coverage_heatmap(matrix: Matrix, *, cell_url: Callable[[Node, ModelVersion, 
         "showlegend": False,
         "uirevision": "coverage",
         "font": {"size": 13},
-        "xaxis": _PLAIN | _ticks([version.full_name for version in columns]) | {"side": "top"},
-        "yaxis": _PLAIN | _ticks([node.name for node in rows]) | {"autorange": False, "range": [len(rows) - 0.5, -0.5]},
+        "xaxis": _PLAIN | _ticks(names) | {"side": "top"},
+        "yaxis": _PLAIN
+        | _ticks([_safe(node.name) for node in rows])
+        | {"autorange": False, "range": [len(rows) - 0.5, -0.5]},
     }
     return {"data": [heat, *([_hatch(unknown, urls)] if unknown else [])], "layout": layout}
 
@@ -114,10 +117,10 @@ def _sign(cell: MatrixCell) -> str:
     return _SIGNS[cell.state]
 
 
-def _hover(node: Node, version: str, cell: MatrixCell) -> str:
+def _hover(node: str, version: str, cell: MatrixCell) -> str:
     state = cell.state or "Not wanted here"
     share = f"<br>{cell.bytes_done:,} of {cell.bytes_total:,} bytes" if cell.bytes_total and cell.state else ""
-    return f"<b>{_safe(version)}</b> on {_safe(node.name)}<br>{state}{share}"
+    return f"<b>{version}</b> on {node}<br>{state}{share}"
 
 
 def _safe(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import cast
 from urllib.parse import urlencode
 from uuid import UUID
@@ -12,14 +14,16 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from caches import charts
 from caches.filters import NodeFilter
 from caches.models import ModelVersion
 from caches.selectors.coverage import pools_coverage
 from caches.selectors.entries import artifact_name, entries_list
-from caches.selectors.matrix import MatrixCell, pool_matrix
-from caches.selectors.nodes import last_known, node_coverage, nodes_list, pools_list
+from caches.selectors.matrix import Matrix, MatrixCell, pool_matrix
+from caches.selectors.nodes import NodeCoverage, last_known, node_coverage, nodes_list, pools_list
 from caches.selectors.previews import node_forecast
 from caches.views.base import View, curl, node_url, readable, show, version_url
 from caches.views.columns import entry_columns, entry_export_columns
@@ -30,6 +34,7 @@ from controlplane.clusters.models import Cluster, Node, NodePool
 from controlplane.errors import Missing
 from controlplane.web.formats import bytes_text, percent_text
 from controlplane.web.tables import Table, wanted_format
+from controlplane.web.tones import look_of, words_of
 
 
 def with_charts(view: View) -> View:
@@ -69,7 +74,7 @@ def pool(request: HttpRequest, name: str, suffix: str = "") -> HttpResponse:
     found = _pool(name, targets)
     [covered] = pools_coverage(now=now, pool=found)
     rows = NodeFilter(request.GET, queryset=nodes_list(targets=targets, now=now).filter(pool=found)).qs
-    coverage = node_coverage(list(rows))
+    coverage: dict[UUID, NodeCoverage] = {}
     nodes = Table(
         request,
         rows,
@@ -79,6 +84,8 @@ def pool(request: HttpRequest, name: str, suffix: str = "") -> HttpResponse:
         url=node_url,
         default_sort="name",
     )
+    # A page shows fifty of perhaps five hundred nodes: only those are counted.
+    coverage |= node_coverage(list(nodes.rows if wanted_format(request, suffix) else nodes.page.object_list))
     matrix = pool_matrix(found, now=now)
     return show(
         request,
@@ -88,10 +95,10 @@ def pool(request: HttpRequest, name: str, suffix: str = "") -> HttpResponse:
             "covered": covered,
             "matrix": matrix,
             "matrix_rows": [
-                (node, [matrix.cells[node.id, version.artifact_id] for version in matrix.versions])  # type: ignore[index]
+                (node, state_cells(matrix.cells[node.id, version.artifact_id].state for version in matrix.versions))  # type: ignore[index]
                 for node in matrix.nodes
             ],
-            "heatmap": charts.coverage_heatmap(matrix, cell_url=cell_url),
+            "heatmap": charts.coverage_heatmap(matrix, cell_url=cell_urls(matrix)),
             "loop": getattr(found, "loop", None),
             "states": [state.value for state in NodeState],
             "curl": curl(request, f"node-pools/{found.full_name}"),
@@ -159,11 +166,29 @@ def node(request: HttpRequest, node_id: UUID, suffix: str = "") -> HttpResponse:
     )
 
 
-def cell_url(found: Node, version: ModelVersion, cell: MatrixCell) -> str:
+def cell_urls(matrix: Matrix) -> Callable[[Node, ModelVersion, MatrixCell], str]:
     """A cell that should be warm and is not leads to the reason, every other one to its node."""
-    if cell.wanted and cell.state != EntryState.READY:
-        return f"{version_url(version)}?{urlencode({'why': found.name})}#why-{found.id}"
-    return node_url(found)
+    # Rows and columns are few, cells are many: no address is made twice.
+    nodes = {node.id: node_url(node) for node in matrix.nodes}
+    reasons = {node.id: f"?{urlencode({'why': node.name})}#why-{node.id}" for node in matrix.nodes}
+    versions = {version.id: version_url(version) for version in matrix.versions}
+
+    def url(node: Node, version: ModelVersion, cell: MatrixCell) -> str:
+        if cell.wanted and cell.state != EntryState.READY:
+            return versions[version.id] + reasons[node.id]
+        return nodes[node.id]
+
+    return url
+
+
+@cache
+def _state_cell(state: str) -> SafeString:
+    return format_html('<td class="word tone-{}">{}</td>', look_of(state).tone, words_of(state) or "Not wanted")
+
+
+def state_cells(states: Iterable[str]) -> SafeString:
+    """The matrix' row of the table that says the same as the heatmap. Ten thousand cells of ten kinds."""
+    return SafeString("".join(_state_cell(state) for state in states))
 
 
 def _pool(name: str, targets: frozenset[str] | None) -> NodePool:

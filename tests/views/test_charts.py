@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from caches import charts
 from caches.selectors.matrix import pool_matrix
-from caches.views.fleet import cell_url
+from caches.views.fleet import cell_urls
 from controlplane.clusters.models import Node
 from tests import factories
 from tests.views.conftest import Stage
@@ -22,7 +22,7 @@ from tests.views.conftest import Stage
 
 def heatmap(stage: Stage) -> dict[str, Any]:
     matrix = pool_matrix(stage.pool, now=timezone.now())
-    return charts.coverage_heatmap(matrix, cell_url=cell_url)
+    return charts.coverage_heatmap(matrix, cell_url=cell_urls(matrix))
 
 
 def disk(**changes: Any) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def test_it_has_a_sign_and_a_colour_for_every_state() -> None:
 
 def test_it_draws_an_empty_pool(db: None) -> None:
     matrix = pool_matrix(factories.pool(), now=timezone.now())
-    spec = charts.coverage_heatmap(matrix, cell_url=cell_url)
+    spec = charts.coverage_heatmap(matrix, cell_url=cell_urls(matrix))
     go.Figure(spec)
     assert len(spec["data"]) == 1
 
