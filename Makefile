@@ -15,20 +15,22 @@ uv := tools/uv.sh
 # What the linters read; a package joins once it exists.
 packages := $(wildcard manage.py controlplane caches routing tests)
 
-.PHONY: help run test test-fast lint lock clean bench
+.PHONY: help run test test-fast lint lock clean bench kube-binaries
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 run: .venv/.run ## start everything here and print one address (NODES=8 PORT=8000)
 	@exec $(bin)/python manage.py run --port $(PORT) --nodes $(NODES)
 
 test: .venv lint ## lint, then every test
 	@tools/chromium.sh
+	tools/kube_packages.sh || [ -z "$${CI:-}" ]
+	$(bin)/python -m controlplane.embedded.kube binaries
 	$(bin)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 test-fast: .venv ## the tests without processes and browsers
-	@$(bin)/pytest -n $(WORKERS) --dist loadgroup $(wildcard tests/domain tests/services tests/api) $(ARGS)
+	@$(bin)/pytest -n $(WORKERS) --dist loadgroup $(wildcard tests/domain tests/services tests/selectors tests/api) $(ARGS)
 
 lint: .venv ## style, types, layers, migrations, openapi.yaml
 	@$(bin)/ruff check $(packages)
@@ -36,6 +38,9 @@ lint: .venv ## style, types, layers, migrations, openapi.yaml
 	$(bin)/mypy $(packages)
 	$(bin)/lint-imports --no-cache >.venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
 	tools/check_django.sh
+
+kube-binaries: .venv/.kube ## build Kubernetes for run-kube and the tests; five minutes, once for each version
+	@$(bin)/python -m controlplane.embedded.kube binaries
 
 bench: .venv ## measurements; slow, assert nothing about time
 	@$(bin)/pytest -m bench -p no:randomly --timeout 0 tests/bench $(ARGS)
@@ -57,9 +62,13 @@ clean: ## remove the environment, caches and everything `make run` stored
 
 .venv/.dev: .venv/.bootstrap requirements/dev.txt
 	@$(uv) pip sync --quiet --require-hashes requirements/dev.txt
-	touch $@ .venv/.run
+	touch $@ .venv/.run .venv/.kube
 
 # Adds, never removes: an environment that has the test tools keeps them.
 .venv/.run: .venv/.bootstrap requirements/embedded.txt
 	@$(uv) pip install --quiet --require-hashes --requirement requirements/embedded.txt
 	touch $@
+
+.venv/.kube: .venv/.bootstrap requirements/kube.txt
+	@$(uv) pip install --quiet --require-hashes --requirement requirements/kube.txt
+	touch $@ .venv/.run

@@ -12,7 +12,7 @@ import pytest
 
 from controlplane.embedded.processes import ROOT
 
-LOCKS = ("bootstrap", "base", "embedded", "dev")
+LOCKS = ("bootstrap", "base", "embedded", "kube", "dev")
 # Spelled in two parts, so that this file does not hold what it looks for.
 INDEX_HOSTS = re.compile(
     "|".join(["pypi" + r"\.", "python" + "hosted", "registry" + r"\.npm", "npm" + "js", "conda" + r"\.anaconda"])

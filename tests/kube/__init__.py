@@ -1,0 +1,1 @@
+"""The Kubernetes that the tests run on, and what runs on it."""
