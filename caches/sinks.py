@@ -9,6 +9,7 @@ from uuid import UUID
 from caches.services.consumers_seen import consumers_changed, consumers_relisted
 from caches.services.entries import entries_close_lost, statuses_mirror
 from caches.services.loop import pools_mark_dirty
+from caches.services.projecting import node_caches_compare
 from caches.services.projections import projections_forget
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import EventType, Kind, Observed, ObservedNode, ObservedNodeCache, WatchEvent
@@ -69,6 +70,7 @@ class CachesSink:
     def _mirror(self, cluster_id: str, caches: Sequence[ObservedNodeCache]) -> None:
         cluster = UUID(cluster_id)
         for start in range(0, len(caches), BATCH):
+            node_caches_compare(cluster_id=cluster, caches=caches[start : start + BATCH])
             statuses_mirror(cluster_id=cluster, caches=caches[start : start + BATCH])
         self._mark(cluster, self._changed_nodes(cluster_id, Kind.NODE_CACHE, caches))
 

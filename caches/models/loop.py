@@ -25,12 +25,19 @@ class PoolLoop(Row):
 
 
 class NodeProjection(Row):
-    """The NodeCache spec last applied for a node incarnation: nothing is sent when it would not change."""
+    """The NodeCache spec last applied for a node incarnation: nothing is sent when it would not change.
+
+    ``foreign``: the cluster holds another hand's spec; ``repairs`` counts how often that was put right lately.
+    """
 
     node = models.OneToOneField(Node, on_delete=models.CASCADE, related_name="projection")
-    spec_hash = models.CharField(max_length=64)
+    spec_hash = models.CharField(max_length=64, blank=True)  # over the spec and its credentials; "" is: apply again
+    document_hash = models.CharField(max_length=64, blank=True, default="")  # over the spec, written before it is sent
     generation = models.BigIntegerField()
     applied_at = models.DateTimeField()
+    foreign = models.BooleanField(default=False)
+    repairs = models.PositiveIntegerField(default=0)
+    repaired_at = models.DateTimeField(null=True)
 
 
 class Webhook(Row):

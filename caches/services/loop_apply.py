@@ -19,6 +19,7 @@ from caches.models import Artifact, CacheEntry, NodeProjection, SourceConnection
 from caches.selectors.store_rates import store_rates_shared
 from caches.services.connections import connection_spec
 from caches.services.loop_labels import labels_apply
+from caches.services.projecting import Wanted, node_caches_apply
 from caches.sources.secrets import read_secret
 from controlplane.clusters.codec import dumps
 from controlplane.clusters.documents import (
@@ -28,7 +29,7 @@ from controlplane.clusters.documents import (
     Limits,
     NodeCacheSpec,
 )
-from controlplane.clusters.gateway import ClusterGateway, Conflict, NotFound
+from controlplane.clusters.gateway import ClusterGateway
 from controlplane.clusters.models import Node, NodePool
 from controlplane.errors import HearthError
 
@@ -52,25 +53,17 @@ def plan_apply(
     connections = store_rates_shared(_connections(view))
     projections = {p.node_id: p for p in NodeProjection.objects.filter(node__in=nodes)}
     secrets, problems = _secrets(connections)
-    changed: list[tuple[Node, NodeCacheSpec, str]] = []
+    changed: list[Wanted] = []
     for node in nodes:
         spec = _spec(node, pool, plan.desired[node.uid], rows[node.pk], view, connections)
         spec_hash = _hash(spec, secrets)
         known = projections.get(node.pk)
         if known is None or known.spec_hash != spec_hash:
-            changed.append((node, spec, spec_hash))
-    _publish_manifests([spec for _, spec, _ in changed], gateway)
-    for name in sorted({c.secret_name for _, spec, _ in changed for c in spec.connections} & secrets.keys()):
+            changed.append(Wanted(node, spec, spec_hash))
+    _publish_manifests([item.spec for item in changed], gateway)
+    for name in sorted({c.secret_name for item in changed for c in item.spec.connections} & secrets.keys()):
         gateway.apply_secret(name, secrets[name])
-    for node, spec, spec_hash in changed:
-        try:
-            generation = gateway.apply_node_cache(spec)
-        except (NotFound, Conflict) as error:
-            problems.append(f"{node.name}: {error}")  # its incarnation is gone: the watcher will say so
-            continue
-        NodeProjection.objects.update_or_create(
-            node=node, defaults={"spec_hash": spec_hash, "generation": generation, "applied_at": now}
-        )
+    problems += node_caches_apply(wanted=changed, gateway=gateway, now=now)
     return problems + labels_apply(nodes=nodes, rows=rows, leaving=leaving, gateway=gateway, now=now)
 
 

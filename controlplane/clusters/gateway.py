@@ -24,7 +24,11 @@ class Gone(GatewayError):
 
 
 class Conflict(GatewayError):
-    """Another writer was first: read again and decide again."""
+    """Another writer was first: read again and decide again. ``managers`` are those who own what was to be written."""
+
+    def __init__(self, message: str, managers: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.managers = managers
 
 
 class NotFound(GatewayError):
@@ -33,6 +37,11 @@ class NotFound(GatewayError):
 
 class Unreachable(GatewayError):
     """No answer: connection refused, timed out, 5xx."""
+
+
+class Refused(GatewayError):
+    """The cluster will not do that for Hearth: credentials, permissions, or a rule of the cluster. Asking again
+    changes nothing before somebody did."""
 
 
 class NotApplicable(GatewayError):
@@ -131,7 +140,31 @@ class Capabilities:
     image_volumes: bool = False
     taints: bool = False
     server_side_apply: bool = False
+    agents: bool = False  # False: something else starts them, as the local fleet's supervisor does
     version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A taint that an agent puts up with; an empty ``key`` is every taint, an empty ``effect`` every effect."""
+
+    key: str = ""
+    value: str = ""  # "" tolerates any value
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolAgent:
+    """The agents of one pool: one on each node that ``node_selector`` matches, with the pool's folder of the node."""
+
+    pool: str
+    image: str
+    cache_path: str  # absolute folder on the node, the only one that the agent sees
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = (Toleration(),)
+    server: str = ""  # address of the API server as the nodes reach it; "" is what the cluster gives its pods
+    priority_class: str = "system-node-critical"
+    image_pull_secrets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +213,15 @@ class ClusterGateway(Protocol):
         ...
 
     # node caches
-    def apply_node_cache(self, spec: NodeCacheSpec) -> int:
-        """Server-side apply of the spec; returns the generation. NotFound when the node incarnation is gone."""
+    def apply_node_cache(self, spec: NodeCacheSpec, *, take_over: bool = False) -> int:
+        """Server-side apply of the spec; returns the generation. NotFound when the node incarnation is gone.
+
+        Fields that another manager changed raise Conflict with its name; ``take_over`` takes them back instead.
+        """
+        ...
+
+    def delete_node_cache(self, node_name: str, node_uid: str) -> None:
+        """Forget spec and status of one incarnation; nothing on the node is removed. No error when there is none."""
         ...
 
     def apply_manifest(self, manifest: Manifest) -> None: ...
@@ -193,6 +233,10 @@ class ClusterGateway(Protocol):
         ...
 
     def set_node_taint(self, node_name: str, node_uid: str, taint: str, present: bool) -> None: ...
+
+    # agents (NotApplicable where something else starts them)
+    def apply_agent(self, agent: PoolAgent) -> None: ...
+    def delete_agent(self, pool: str) -> None: ...
 
     # images (NotApplicable on the local fleet)
     def apply_image_holder(self, holder: ImageHolder) -> None: ...

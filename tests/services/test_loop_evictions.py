@@ -29,9 +29,9 @@ class Spy:
         self.replaced: dict[str, Callable[..., Any]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        def call(*args: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
             self.calls.append((name, args))
-            return self.replaced.get(name, getattr(self.real, name))(*args)
+            return self.replaced.get(name, getattr(self.real, name))(*args, **options)
 
         return call
 

@@ -21,6 +21,7 @@ from controlplane.clusters.gateway import (
     NotFound,
     Observed,
     ObservedNodeCache,
+    PoolAgent,
     WatchEvent,
     Workload,
 )
@@ -73,12 +74,18 @@ class LocalGateway:
             found = (codec.loads(Consumer, stored.spec) for stored in session.all(Kind.CONSUMER))
             return tuple(consumer for consumer in found if consumer.node_uid == node_uid)
 
-    def apply_node_cache(self, spec: NodeCacheSpec) -> int:
+    def apply_node_cache(self, spec: NodeCacheSpec, *, take_over: bool = False) -> int:
         with self._store.write() as session:
             _incarnation(session_node=nodes.node_get(session, spec.node_name), uid=spec.node_uid)
             known = session.get(Kind.NODE_CACHE, spec.node_name)
             status = known.status if known is not None and known.uid == spec.node_uid else None
             return session.put(Kind.NODE_CACHE, spec.node_name, spec.node_uid, spec=codec.dumps(spec), status=status)
+
+    def delete_node_cache(self, node_name: str, node_uid: str) -> None:
+        with self._store.write() as session:
+            known = session.get(Kind.NODE_CACHE, node_name)
+            if known is not None and known.uid == node_uid:
+                session.delete(Kind.NODE_CACHE, node_name)
 
     def apply_manifest(self, manifest: Manifest) -> None:
         with self._store.write() as session:
@@ -108,6 +115,12 @@ class LocalGateway:
             nodes.node_change(
                 session, node_name, node_uid, taints=tuple(sorted(taints | {taint} if present else taints))
             )
+
+    def apply_agent(self, agent: PoolAgent) -> None:
+        _no("agents to place: its supervisor starts one on every node")
+
+    def delete_agent(self, pool: str) -> None:
+        _no("agents to take away: its supervisor stops them")
 
     def apply_image_holder(self, holder: ImageHolder) -> None:
         _no("container images")
@@ -147,7 +160,7 @@ def _observed_node_cache(stored: Stored) -> ObservedNodeCache:
         node_uid=stored.uid,
         generation=stored.generation,
         spec=codec.loads(NodeCacheSpec, stored.spec),
-        status=None if stored.status is None else codec.loads(NodeCacheStatus, stored.status),
+        status=None if stored.status is None else codec.loads(NodeCacheStatus, stored.status, ignore_unknown=True),
     )
 
 

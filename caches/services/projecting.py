@@ -1,0 +1,141 @@
+"""Applying NodeCaches, and what to do when somebody else writes their specs.
+
+A spec that another hand changed is taken back and audited. Somebody who changes it again and again is another
+controller: after a few repairs Hearth says so and waits, instead of fighting at the speed of two machines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import structlog
+from django.db import transaction
+
+from caches.models import NodeProjection
+from caches.services.pool_rounds import pools_mark_dirty
+from controlplane.audit.services import SYSTEM, audit_write
+from controlplane.clusters.codec import dumps
+from controlplane.clusters.documents import NodeCacheSpec
+from controlplane.clusters.gateway import ClusterGateway, Conflict, NotFound, ObservedNodeCache
+from controlplane.clusters.models import Node
+
+REPAIRS = 3  # within the time below; then the other side has to be stopped first
+REPAIR_PERIOD = timedelta(minutes=10)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One NodeCache to be applied. ``spec_hash`` also covers the credentials that the spec needs."""
+
+    node: Node
+    spec: NodeCacheSpec
+    spec_hash: str
+
+
+def document_hash(spec: NodeCacheSpec) -> str:
+    """By which a spec in the cluster is known to be the one that was applied."""
+    return hashlib.sha256(dumps(spec).encode()).hexdigest()
+
+
+def node_caches_apply(*, wanted: Sequence[Wanted], gateway: ClusterGateway, now: datetime) -> list[str]:
+    """Apply these specs; returns what could not be done, as sentences. GatewayError as raised by the cluster."""
+    known = {row.node_id: row for row in NodeProjection.objects.filter(node__in=[item.node for item in wanted])}
+    problems = []
+    for item in wanted:
+        try:
+            if problem := _apply(item, known.get(item.node.pk), gateway, now):
+                problems.append(problem)
+        except (NotFound, Conflict) as error:
+            problems.append(f"{item.node.name}: {error}")  # its incarnation is gone: the watcher will say so
+    return problems
+
+
+def node_caches_compare(*, cluster_id: UUID, caches: Sequence[ObservedNodeCache]) -> int:
+    """Have every spec applied again that is newer than Hearth's and other than it; returns how many there were."""
+    by_uid = {cache.node_uid: cache for cache in caches}
+    rows = NodeProjection.objects.filter(
+        node__cluster_id=cluster_id, node__uid__in=list(by_uid), node__lost_at__isnull=True, foreign=False
+    ).select_related("node")
+    changed = []
+    for row in rows:
+        cache = by_uid[row.node.uid]
+        if cache.generation > row.generation and document_hash(cache.spec) != row.document_hash:
+            changed.append(row)
+    if not changed:
+        return 0
+    with transaction.atomic():
+        NodeProjection.objects.filter(pk__in=[row.pk for row in changed]).update(foreign=True, spec_hash="")
+        pools_mark_dirty(pool_ids={row.node.pool_id for row in changed if row.node.pool_id is not None})
+    for row in changed:
+        log.warning("node-cache.changed-by-another", node=row.node.name)
+    return len(changed)
+
+
+def _apply(item: Wanted, row: NodeProjection | None, gateway: ClusterGateway, now: datetime) -> str:
+    """Apply one; the sentence that says why it was not done, or "". What is about to be applied is written down
+    first, so that the watcher can tell Hearth's own change from another's whichever is seen first."""
+    foreign = row is not None and row.foreign
+    if foreign and (problem := _contested(item.node, row, now, ())):
+        return problem
+    NodeProjection.objects.update_or_create(
+        node=item.node,
+        defaults={"document_hash": document_hash(item.spec), "spec_hash": ""},
+        create_defaults={
+            "document_hash": document_hash(item.spec), "spec_hash": "", "generation": 0, "applied_at": now
+        },
+    )  # fmt: skip
+    managers: tuple[str, ...] = ()
+    try:
+        generation = gateway.apply_node_cache(item.spec, take_over=foreign)
+    except Conflict as error:
+        if not error.managers:
+            raise
+        if problem := _contested(item.node, row, now, error.managers):
+            return problem
+        foreign, managers = True, error.managers
+        generation = gateway.apply_node_cache(item.spec, take_over=True)
+    with transaction.atomic():
+        done = NodeProjection.objects.filter(node=item.node)
+        done.update(spec_hash=item.spec_hash, generation=generation, applied_at=now, foreign=False, updated_at=now)
+        if foreign:
+            repairs = _repairs(row, now) + 1
+            done.update(repairs=repairs, repaired_at=now)
+            _audit_repair(item.node, managers, repairs)
+    return ""
+
+
+def _repairs(row: NodeProjection | None, now: datetime) -> int:
+    """Repairs that still count."""
+    if row is None or row.repaired_at is None or now - row.repaired_at >= REPAIR_PERIOD:
+        return 0
+    return row.repairs
+
+
+def _contested(node: Node, row: NodeProjection | None, now: datetime, managers: Sequence[str]) -> str:
+    """Why a change of another hand is not taken back now, or ""."""
+    if row is None or row.repaired_at is None or _repairs(row, now) < REPAIRS:
+        return ""
+    until = row.repaired_at + REPAIR_PERIOD
+    who = f"another controller ({', '.join(managers)})" if managers else "another controller"
+    return (
+        f"{node.name}: {who} keeps changing its NodeCache, which was repaired {row.repairs} times. "
+        f"Stop it; the next repair is at {until:%H:%M:%S} UTC."
+    )
+
+
+def _audit_repair(node: Node, managers: Sequence[str], repairs: int) -> None:
+    audit_write(
+        actor=SYSTEM,
+        action="node-cache.repaired",
+        object_type="node",
+        object_id=str(node.pk),
+        object_name=node.name,
+        after={"managers": list(managers), "repairs": repairs},
+        message="Somebody else changed the spec of its NodeCache: it is what Hearth wants again.",
+    )
