@@ -1,4 +1,4 @@
-"""What an entry reads as at a moment, and since when: what was observed, Unknown once that is old, Lost with its node."""
+"""What an entry reads as, and since when: as it was observed, Unknown once that is old, Lost with its node."""
 
 from __future__ import annotations
 
