@@ -19,8 +19,11 @@ Disk = Callable[[], tuple[int, int] | None]
 
 
 def tree_bytes(path: Path, *, allocated: bool = False) -> int:
-    """Bytes of the regular files below ``path``; with ``allocated`` a hole in a sparse file does not count."""
+    """Bytes of the regular files below ``path``, or of the file ``path``; with ``allocated`` a hole in a sparse file does not count."""
     try:
+        top = path.lstat()
+        if stat.S_ISREG(top.st_mode):
+            return top.st_size
         infos = [info for _, info in safefs.walk(path) if stat.S_ISREG(info.st_mode)]
     except OSError:
         return 0

@@ -150,7 +150,7 @@ class Download:
         wanted = {self.manifest.files[number].path for number in self.numbers}
         parents = {parent for path in wanted for parent in _parents(path)}
         for path, info in list(safefs.walk(self.partial)):
-            keep = stat.S_ISREG(info.st_mode) if path in wanted else path in parents and stat.S_ISDIR(info.st_mode)
+            keep = _is_own(info) if path in wanted else path in parents and stat.S_ISDIR(info.st_mode)
             if not keep:
                 parent, name = safefs.split(path)
                 with suppress(FileNotFoundError):
@@ -188,10 +188,9 @@ class Download:
             file = self.manifest.files[number]
             if not file.algorithm.is_content and file.size_bytes > self.lane.tuning.recheck_bytes:
                 with self.lane.gate.request(self.lane.stopped.is_set):
-                    for chunk in self.reader.read_range(
-                        self.uri, file, 0, 1, stall_seconds=self.lane.tuning.stall_seconds
-                    ):
-                        self.meter.add(len(chunk))
+                    # Not on the meter: it counts what arrives, and this byte has arrived before.
+                    for _ in self.reader.read_range(self.uri, file, 0, 1, stall_seconds=self.lane.tuning.stall_seconds):
+                        pass
 
     def _problem(self, fd: int, file: FileRecord, crc: str) -> str:
         size = os.fstat(fd).st_size
@@ -233,6 +232,11 @@ def _parents(path: str) -> list[str]:
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
+def _is_own(info: os.stat_result) -> bool:
+    """A regular file without another name: what is written to a hard link would be written to somebody else's file."""
+    return stat.S_ISREG(info.st_mode) and info.st_nlink == 1
+
+
 def _open_up(root: Path) -> None:
     """Make a sealed partial tree writable again: a crash may have come between sealing and the rename."""
     with safefs.folder(root) as fd:
@@ -241,7 +245,7 @@ def _open_up(root: Path) -> None:
         if stat.S_ISDIR(info.st_mode):
             with safefs.folder(root, path) as fd:
                 os.fchmod(fd, 0o700)
-        elif stat.S_ISREG(info.st_mode) and not info.st_mode & 0o200:
+        elif _is_own(info) and not info.st_mode & 0o200:
             fd = safefs.open_file(root, path, os.O_RDONLY)
             os.fchmod(fd, 0o600)
             os.close(fd)

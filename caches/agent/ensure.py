@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from caches.agent import capacity, marker, publish, verify
@@ -108,6 +108,8 @@ class Ensure:
             fresh = self._fetch(manifest, numbers)
         self._check_witness((*fresh, *(self.kept or ())))
         if self.repair:
+            self._check_repaired((*fresh, *(self.kept or ())))
+        if self.repair:
             return publish.republish(tools.store, digest, fresh, self.kept or (), tools.clock(), self.commit)
         return publish.publish(tools.store, digest, fresh, tools.clock(), self.commit)
 
@@ -115,6 +117,8 @@ class Ensure:
         tools, name = self.tools, name_of(self.line.digest)
         total = sum(manifest.files[number].size_bytes for number in numbers)
         partial = tools.store.partial(self.line.digest)
+        if not tools.store.is_folder(partial):
+            tools.store.discard(partial)  # a link or a file that somebody put there; what it leads to stays
         with ExitStack() as stack:
             on_disk = min(total, capacity.tree_bytes(partial, allocated=True))
             try:
@@ -124,19 +128,30 @@ class Ensure:
                 raise
             source = self._source()
             store_bucket = tools.store_bucket(self.line.connection)
+            stack.callback(lambda: None if self.download and self.download.alive else source.close())
+            manifest = self._bound(source, manifest, numbers)
             lane = Lane(tools.gate, tools.bucket, tools.tuning, self.stopped, store_bucket)
             download = Download(
                 reader=source, uri=self.line.uri, manifest=manifest, numbers=numbers, partial=partial,
                 journal_path=tools.store.journal(self.line.digest), lane=lane, ledger=tools.ledger, claim=claim,
                 meter=self.meter,
             )  # fmt: skip
-            stack.callback(lambda: None if download.alive else source.close())
             self.download = download
             download.fetch()
             if not self.repair:
                 self.phase = EntryState.VERIFYING
                 tools.wake()
             return download.check()
+
+    def _bound(self, source: Source, manifest: Manifest, numbers: Iterable[int]) -> Manifest:
+        """Files that no checksum would prove, each bound to one state from here to the last byte."""
+        files = list(manifest.files)
+        for number in numbers:
+            if self.stopped.is_set():
+                raise Stopped
+            if not files[number].algorithm.is_content:
+                files[number] = source.bind(self.line.uri, files[number])
+        return replace(manifest, files=tuple(files))
 
     def _source(self) -> Source:
         if self.connection is None:
@@ -186,6 +201,18 @@ class Ensure:
                 "agent:source:witness", f"Other nodes hold other bytes: {self.line.witness}, here {found}.",
                 reason=Reason.INTEGRITY_MISMATCH, next_step="Recheck the source, or register the version again.",
             )  # fmt: skip
+
+    def _check_repaired(self, files: tuple[MarkedFile, ...]) -> None:
+        """Where no checksum proves a file, the source may give other bytes today than when the tree was published; a
+        tree of both would be a mix. What the cluster knows of the bytes outranks what this node had."""
+        last = self.tools.store.last_marker(self.line.digest)
+        if last is None or self.line.witness or marker.witness_of(files) == last.witness:
+            return
+        self._drop_partial()
+        raise Permanent(
+            "agent:source:repair", "The source gives other bytes than those that were published here.",
+            reason=Reason.INTEGRITY_MISMATCH, next_step="Evict this copy, or restore the old content at the source.",
+        )  # fmt: skip
 
     def _drop_partial(self) -> None:
         """So that no byte of what was refused can ever be mixed with another attempt."""

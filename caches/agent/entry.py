@@ -150,6 +150,7 @@ class Entry:
             retry_round=record.retry_round,
             witness=self.marker.witness if self.marker else "",
             damaged=damaged if state is not EntryState.READY else (),
+            scrub=record.findings,
         )
 
     def fail(self, reason: str, message: str, retry_at: datetime) -> None:

@@ -14,6 +14,7 @@ from caches.agent.backoff import pause_seconds
 from caches.agent.limits import RequestGate, Stopped, TokenBucket
 from caches.agent.tuning import Tuning
 from caches.sources.checksums import crc64nvme
+from caches.sources.problems import TOUCHED
 from controlplane.clusters.documents import FileRecord, Reason
 from controlplane.errors import Transient
 
@@ -90,7 +91,7 @@ def fetch_range(
                 raise _unavailable("short", f"{file.path}: the answer ended at byte {cursor.at} of {end}.")
         except Transient as error:
             fruitless = 1 if cursor.at > began else fruitless + 1
-            if fruitless >= lane.tuning.range_attempts:
+            if fruitless >= lane.tuning.range_attempts or error.code == TOUCHED:
                 raise
             _pause(lane, error, fruitless)
 

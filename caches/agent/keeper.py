@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from caches.agent import marker as markers
@@ -115,6 +116,7 @@ class Keeper:
         self._stop(entry)
         evict = Evict(self.tools.store, entry.digest)
         if not evict.take_away() and entry.state is EntryState.ABSENT:
+            self.tools.store.forget(entry.digest)  # a crash may have come between the files and their record
             return
         entry.state, entry.message, entry.findings = EntryState.EVICTING, "", None
         self.tools.ledger.changed(name_of(entry.digest))
@@ -158,15 +160,20 @@ class Keeper:
             record.retry_round, record.attempts = entry.line.retry_round, 0
         elif entry.refused is not None and self.tools.ledger.fits(entry.refused):
             pass
-        elif record.retry_at is not None and self.tools.clock() < record.retry_at:
+        elif record.retry_at is not None and 0 < self._seconds_until(record.retry_at) <= self.tools.tuning.retry_most:
             return False
         record.retry_at = None
         return True
+
+    def _seconds_until(self, moment: datetime) -> float:
+        return (moment - self.tools.clock()).total_seconds()
 
     def _look(self, entry: Entry) -> None:
         """Derive the state from the disk: the cheap look that every tree passes before it is called Ready."""
         store, digest = self.tools.store, entry.digest
         entry.marker = entry.seen = None
+        if entry.tree_exists and not store.is_folder(store.tree(digest)):
+            store.discard(store.tree(digest))  # a link or a file that somebody put there; what it leads to stays
         try:
             entry.marker = store.marker(digest)
             found = verify.look(store.tree(digest), entry.marker.files) if entry.marker else None

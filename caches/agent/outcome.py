@@ -45,6 +45,8 @@ def failed(entry: Entry, error: BaseException, tools: Tools, chance: Callable[[]
 def damage(entry: Entry, findings: Findings, tools: Tools) -> None:
     """The tree exists for nobody from here on, until it is repaired."""
     tools.store.unmark(entry.digest)
+    entry.record.note_damage(findings.wrong, entry.line.verify_round)
+    entry.save()
     entry.findings, entry.marker, entry.seen = findings, None, None
     entry.state, entry.message = EntryState.REPAIRING, f"Damaged: {', '.join(findings.wrong[:5])}"
     log.warning("%s is damaged: %s", entry.digest, findings.wrong)
@@ -85,6 +87,7 @@ def _ensured(
         now = tools.clock()
         entry.record.ready_at, entry.record.verified_at = now, now
         entry.record.verify_round = max(entry.record.verify_round, work.line.verify_round)
+        entry.record.note_damage(work.damaged, work.line.verify_round)  # also what was found while it was repaired
         ready(entry, marker, now)
         entry.save()
         tools.event("EntryRepaired" if work.repair else "EntryReady", entry.digest)
@@ -107,6 +110,7 @@ def _scrubbed(
     if work.only is None:
         entry.record.verify_round = max(entry.record.verify_round, work.line.verify_round)
         entry.record.verified_at = tools.clock()
+        entry.record.note_damage((), work.line.verify_round)
     if findings.wrong:
         damage(entry, findings, tools)
     else:

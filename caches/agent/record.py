@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from caches.agent import safefs
+from controlplane.clusters.documents import MOST_DAMAGED, ScrubFindings
 
 _NAME = "record.json"
 _TIMES = ("retry_at", "started_at", "ready_at", "verified_at")
@@ -29,9 +31,23 @@ class Record:
     verified_at: datetime | None = None
     verify_round: int = 0
     retry_round: int = 0
+    found: tuple[str, ...] = ()  # see documents.ScrubFindings
+    found_count: int = 0
+    found_round: int = 0
 
     def clear_failure(self) -> None:
         self.reason, self.message, self.attempts, self.retry_at = "", "", 0, None
+
+    def note_damage(self, paths: Iterable[str], verify_round: int) -> None:
+        """Remember what was wrong; a newer round begins without what an older one found."""
+        if verify_round > self.found_round:
+            self.found, self.found_count, self.found_round = (), 0, verify_round
+        known = sorted({*self.found, *paths})
+        self.found, self.found_count = tuple(known[:MOST_DAMAGED]), max(self.found_count, len(known))
+
+    @property
+    def findings(self) -> ScrubFindings | None:
+        return ScrubFindings(self.found_round, self.found, self.found_count) if self.found_count else None
 
 
 def record_read(folder: Path) -> Record:
@@ -42,6 +58,7 @@ def record_read(folder: Path) -> Record:
         values = {name: value for name, value in document.items() if name in known}
         for name in _TIMES:
             values[name] = datetime.fromisoformat(values[name]) if values.get(name) else None
+        values["found"] = tuple(str(path) for path in values.get("found", ()))
         return Record(**values)
     except (OSError, ValueError, TypeError, AttributeError):
         return Record()

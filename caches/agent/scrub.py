@@ -55,6 +55,8 @@ def next_scrub(states: Iterable[ScrubState], interval_seconds: float, now: datet
             continue
         asked = state.line.verify_round > state.verify_round
         age = (now - state.verified_at).total_seconds() if state.verified_at else float("inf")
+        if age < 0:  # the clock was set back: nobody can tell how long ago it was
+            age = float("inf")
         if not asked and age < interval_seconds:
             continue
         candidate = (0 if asked else 1, -age, state.line.digest)

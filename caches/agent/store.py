@@ -116,6 +116,13 @@ class Store:
         with suppress(FileNotFoundError), safefs.writable(self.tree(digest)) as fd:
             os.unlink(markers.NAME, dir_fd=fd)
 
+    def is_folder(self, path: Path) -> bool:
+        """A real folder, not a link to one."""
+        try:
+            return stat.S_ISDIR(path.lstat().st_mode)
+        except OSError:
+            return False
+
     def discard(self, path: Path) -> bool:
         """Rename a tree of this store into the trash. False when there is none."""
         if path.parent not in (self.base / "weights", self.base / "partial") or not _NAME.match(path.name):
@@ -136,7 +143,7 @@ class Store:
             safefs.remove_tree(trash, name, stop=stop)
 
     def forget(self, digest: str) -> None:
-        """Remove what was remembered of an artifact, after its files are gone."""
+        """Remove what was remembered of an artifact, if anything, after its files are gone."""
         safefs.remove_tree(self.base / "state", name_of(digest))
 
     def names(self, kind: str) -> list[str]:

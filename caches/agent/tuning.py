@@ -26,6 +26,11 @@ class Tuning:
     permanent_most_seconds: float = 3600.0
     backoff_jitter: float = 0.2  # share of the wait that is left to chance, so that a fleet does not come back at once
 
+    @property
+    def retry_most(self) -> float:
+        """No retry is further away than this, unless the clock was set back since it was planned."""
+        return max(self.transient_most_seconds, self.permanent_most_seconds)
+
     progress_share: float = 0.05  # progress figures change in a report after this share of the bytes…
     progress_silence_intervals: int = 5  # …or after so many intervals, so that a slow download does not look stuck
     unassigned_interval_seconds: float = 5.0  # between reports while no pool has given its own interval

@@ -42,6 +42,7 @@ class CacheEntry(Row):
     verified_at = models.DateTimeField(null=True)
     last_used_at = models.DateTimeField(null=True)
     damaged = models.JSONField(default=list)
+    scrub = models.JSONField(null=True)  # documents.ScrubFindings as an object
     observed_verify_round = models.PositiveIntegerField(default=0)
     observed_retry_round = models.PositiveIntegerField(default=0)
     observed_generation = models.BigIntegerField(default=0)

@@ -18,7 +18,7 @@ from caches.services.listing import MAX_FILES, describe_all, wanted
 from caches.sources.base import ListedFile, Source
 from caches.sources.problems import shown
 from controlplane.audit.services import SYSTEM, Actor, audit_write
-from controlplane.clusters.documents import FileRecord, Manifest, Reason
+from controlplane.clusters.documents import Algorithm, FileRecord, Manifest, Reason
 from controlplane.errors import Clash, HearthError, Missing, Permanent
 from controlplane.operations.models import ACTIVE_STATES, FINAL_STATES, Operation, OperationKind, OperationState
 from controlplane.operations.services import (
@@ -144,13 +144,14 @@ def _looks(file: FileRecord) -> tuple[str, int]:
 
 def _same(found: FileRecord, registered: FileRecord) -> bool:
     """A new upload of the very same bytes is no drift where the store can prove it; elsewhere any new revision is one,
-    because nodes refuse it (a file rewritten in place with its time restored keeps its Stat, not its revision)."""
+    because nodes refuse it. A Stat is its own revision, whatever else an older registration wrote down."""
     same = (found.size_bytes, found.algorithm, found.checksum) == (
         registered.size_bytes,
         registered.algorithm,
         registered.checksum,
     )
-    return same and (registered.algorithm.is_content or found.revision == registered.revision)
+    by_checksum = registered.algorithm.is_content or registered.algorithm is Algorithm.STAT
+    return same and (by_checksum or found.revision == registered.revision)
 
 
 def _record(version: ModelVersion, state: DriftState, changes: list[dict[str, str]], operation: Operation) -> None:

@@ -7,7 +7,7 @@ NodeCache's. Every change of a state leaves an EntryChange.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -47,6 +47,7 @@ _WRITTEN = [
     "state",
     "reason",
     "damaged",
+    "scrub",
     "observed_verify_round",
     "observed_retry_round",
     "observed_generation",
@@ -144,6 +145,7 @@ def _observe(mirror: Mirror, node: Node, row: CacheEntry, entry: EntryStatus, st
         "message": message[:1000],
         "reason": reason if reason in set(Reason) else (Reason.INTERNAL if reason else ""),
         "damaged": list(entry.damaged),
+        "scrub": asdict(entry.scrub) | {"damaged": list(entry.scrub.damaged)} if entry.scrub else None,
         "observed_verify_round": entry.verify_round,
         "observed_retry_round": entry.retry_round,
         "state": state,
@@ -171,7 +173,7 @@ def _observe_absent(mirror: Mirror, node: Node, rows: Iterable[CacheEntry], stat
         old_state, row.state, row.reason, row.message = row.state, EntryState.ABSENT, "", ""
         row.bytes_done, row.rate_bytes_per_second, row.eta_seconds, row.retry_at = 0, None, None, None
         row.ready_at = row.verified_at = None
-        row.damaged = []
+        row.damaged, row.scrub = [], None
         _record(mirror, node, row, old_state, status)
 
 

@@ -119,7 +119,7 @@ def scrub_step(operation_id: UUID) -> bool:
         return _fail(operation, "entry:source:not-repairable", entry.message or entry.reason)
     # What was damaged is kept at once: the node forgets it when it is right again.
     params = {**operation.params, DAMAGED: found.damaged} if found.is_news else None
-    text = plural(len(found.damaged), "damaged file") if found.damaged else ""
+    text = plural(found.count, "damaged file") if found.damaged else ""
     operation_progress(operation_id=operation_id, message=text, params=params)
     return True
 

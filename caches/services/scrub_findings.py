@@ -13,13 +13,16 @@ from controlplane.operations.models import Operation
 # Keys of the Operation's params. A retry leaves out those that begin with "_", so it begins without findings.
 MOVED = "moved"
 DAMAGED = "_damaged"
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """``damaged`` are paths in order; ``is_news`` when some of them are not yet in the Operation's params."""
+    """``damaged`` are paths in order, ``count`` may be more than they are; ``is_news`` when some of them are not yet in
+    the Operation's params."""
 
     damaged: list[str]
+    count: int
     repaired_bytes: int
     is_news: bool
 
@@ -32,17 +35,27 @@ class Found:
         """For an entry that is Ready again."""
         if not self.damaged and not self.repaired_bytes:
             return "Every byte is right."
-        count = len(self.damaged)
-        # A repair may be over before any report names the files; its bytes are counted all the same.
-        wrong = f"{plural(count, 'file')} {'was' if count == 1 else 'were'}" if count else "Something was"
-        again = "is" if count <= 1 else "are"
-        return f"{wrong} wrong and {again} right again ({size_text(self.repaired_bytes)} fetched)."
+        # An agent that does not name what it repaired counts its bytes all the same.
+        wrong = (
+            f"{plural(self.count, 'file')} {'was' if self.count == 1 else 'were'}" if self.count else "Something was"
+        )
+        again = "is" if self.count <= 1 else "are"
+        said = f"{wrong} wrong and {again} right again ({size_text(self.repaired_bytes)} fetched)"
+        return f"{said}: {self._names}." if self.damaged else f"{said}."
+
+    @property
+    def _names(self) -> str:
+        """The audit event carries the message, so it names the files too."""
+        more = self.count - len(self.damaged[:MOST_NAMED])
+        return ", ".join(self.damaged[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def scrub_found(operation: Operation, entry: CacheEntry) -> Found:
     """Everything found since the scrub was asked for, with what the entry says now."""
     before = set(operation.params.get(DAMAGED, ()))
-    now = before | set(entry.damaged)
+    now, count = before | set(entry.damaged), 0
+    if entry.scrub and entry.scrub["verify_round"] >= int(operation.params["round"]):
+        now, count = now | set(entry.scrub["damaged"]), entry.scrub["damaged_count"]
     moved = entry.bytes_moved - int(operation.params.get(MOVED, entry.bytes_moved))
     # A smaller number means that the agent lost its meter and began anew.
-    return Found(sorted(now), entry.bytes_moved if moved < 0 else moved, now != before)
+    return Found(sorted(now), max(len(now), count), entry.bytes_moved if moved < 0 else moved, now != before)

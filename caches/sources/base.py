@@ -60,6 +60,12 @@ class Source(Protocol):
         """Size, revision and the strongest checksum that the store states for the whole file; reads no content."""
         ...
 
+    def bind(self, uri: str, file: FileRecord) -> FileRecord:
+        """The record by which all reads of one download go: where a revision alone would not tell a file that is
+        written over while it is read, bound to the state that it is in now. Permanent(SourceChanged) as below.
+        """
+        ...
+
     def read_range(
         self, uri: str, file: FileRecord, start: int, end: int, *, stall_seconds: float = STALL_SECONDS
     ) -> Iterator[Chunk]:

@@ -2,6 +2,10 @@
 
 Symlinks to files are followed while they stay inside the connection's root (snapshot folders that link to blobs);
 links that leave it, linked folders and everything that is no regular file are refused.
+
+A file is what was registered while its size, modification time and inode are the same. The change time is no part of
+that: a change of mode or owner, a hard link or a snapshot moves it too. It only binds the reads of one download, so that
+a file which is written over with its modification time restored is never published as a mix of both.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from caches.domain.manifests import path_problem
@@ -60,7 +65,15 @@ class FilesystemSource:
         with _errors(path, gone=problems.changed(path, "It is no longer there.")), _opened(folder, root, path) as file:
             facts = os.fstat(file)
         scope = f"{self.spec.name}:{folder}"
-        return FileRecord(path, facts.st_size, Algorithm.STAT, _identity(facts), _revision(facts), scope=scope)
+        return FileRecord(path, facts.st_size, Algorithm.STAT, _identity(facts), _identity(facts), scope=scope)
+
+    def bind(self, uri: str, file: FileRecord) -> FileRecord:
+        folder, root = allowed.folder_of(uri, self.spec)
+        with (
+            _errors(file.path, gone=problems.changed(file.path, "It is no longer there.")),
+            _opened(folder, root, file.path) as handle,
+        ):
+            return replace(file, revision=_state(handle, file))
 
     def read_range(
         self, uri: str, file: FileRecord, start: int, end: int, *, stall_seconds: float = STALL_SECONDS
@@ -70,14 +83,14 @@ class FilesystemSource:
             _errors(file.path, gone=problems.changed(file.path, "It is no longer there.")),
             _opened(folder, root, file.path) as handle,
         ):
-            _same(handle, file)
+            state = _state(handle, file, file.revision)
             buffer = memoryview(bytearray(min(CHUNK_BYTES, max(1, end - start))))
             while start < end:
                 count = os.preadv(handle, [buffer[: end - start]], start)
                 if count == 0:
                     raise problems.changed(file.path, "It became shorter.")
                 # Before the chunk is handed over: what was read may be half of an overwrite.
-                _same(handle, file)
+                _state(handle, file, state)
                 start += count
                 yield buffer[:count]
 
@@ -127,7 +140,7 @@ def _listed(entry: os.DirEntry[str], path: str, base: Path, root: Path) -> Liste
         if real.is_relative_to(root):
             with suppress(OSError):
                 facts = os.stat(real)
-    return ListedFile(path, facts.st_size, _revision(facts))
+    return ListedFile(path, facts.st_size, _identity(facts))
 
 
 def _inside(path: Path, root: Path, shown: str) -> Path:
@@ -160,19 +173,18 @@ def _identity(facts: os.stat_result) -> str:
     return f"{facts.st_size}-{facts.st_mtime_ns}-{facts.st_ino}"
 
 
-def _revision(facts: os.stat_result) -> str:
-    """With the change time, which nobody can set back: whoever writes into a file may restore its modification time.
-    A network share gives the server's, the same to every node."""
-    return f"{_identity(facts)}-{facts.st_ctime_ns}"
-
-
-def _same(handle: int, file: FileRecord) -> None:
+def _state(handle: int, file: FileRecord, bound: str = "") -> str:
+    """What an open file is now: its identity and its change time, which nobody can set back. SourceChanged when it is
+    not the registered one, Transient when it is no longer in the state ``bound``."""
     facts = os.fstat(handle)
-    if _revision(facts) == file.revision:
-        return
-    if facts.st_nlink and _identity(facts) == file.checksum:  # without a name it was deleted or replaced
+    identity = _identity(facts)
+    # Older registrations hold a change time too. Without a name it was deleted or replaced.
+    if not facts.st_nlink or not f"{file.revision}-".startswith(f"{identity}-"):
+        raise problems.changed(file.path)
+    state = f"{identity}-{facts.st_ctime_ns}"
+    if bound not in ("", identity, state):
         raise problems.touched(file.path)
-    raise problems.changed(file.path)
+    return state
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from controlplane.clusters.documents import Reason
 from controlplane.errors import Permanent, Transient
 
+TOUCHED = "source:source:touched"
 THROTTLE_PAUSE = timedelta(seconds=10)  # stores rarely say how long; ten seconds lets a prefix recover
 
 
@@ -119,14 +120,12 @@ def changed(path: str, detail: str = "It is no longer what was registered.") -> 
     )
 
 
-def touched(path: str) -> Permanent:
-    """Registering again would give the same anchor, so the file needs another modification time first."""
-    return Permanent(
-        "source:source:changed",
-        f"{shown(path)}: It was written to or had its attributes changed, with the same size and modification time.",
-        reason=Reason.SOURCE_CHANGED,
-        status=409,
-        next_step="Give the file a new modification time (touch), then register the content as a new version.",
+def touched(path: str) -> Transient:
+    """Perhaps only its attributes changed, perhaps its bytes did: whoever has read a part of it begins anew."""
+    return Transient(
+        TOUCHED,
+        f"{shown(path)}: It was written to or had its attributes changed while it was read; it is read anew.",
+        reason=Reason.SOURCE_UNAVAILABLE,
     )
 
 

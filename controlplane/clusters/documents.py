@@ -23,6 +23,9 @@ class Action(StrEnum):
     EVICT = "Evict"
 
 
+MOST_DAMAGED = 100  # paths that ScrubFindings names: a status must stay small
+
+
 class NodeState(StrEnum):
     """Derived at reading time from the node's facts (controlplane.clusters.freshness), never stored."""
 
@@ -174,6 +177,15 @@ class Desired:
 
 
 @dataclass(frozen=True, slots=True)
+class ScrubFindings:
+    """What was found wrong since the scrub of ``verify_round`` was asked for, repaired or not."""
+
+    verify_round: int
+    damaged: tuple[str, ...]  # paths in order, at most MOST_DAMAGED
+    damaged_count: int  # of all of them
+
+
+@dataclass(frozen=True, slots=True)
 class EntryStatus:
     """What the agent observed of one artifact on its node."""
 
@@ -196,6 +208,7 @@ class EntryStatus:
     retry_round: int = 0
     witness: str = ""
     damaged: tuple[str, ...] = ()  # paths that the last scrub found wrong and that are not repaired yet
+    scrub: ScrubFindings | None = None  # kept until the next verify_round; None: nothing was found wrong
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
+from caches.domain.manifests import manifest_decode, manifest_encode
 from caches.models import ModelVersion, SourceConnection
 from caches.services.catalogue import rechecks_due, version_recheck, version_register
 from caches.services.connections import connection_create
@@ -183,13 +185,19 @@ def test_those_are_due_whose_last_comparison_is_old_and_not_running(settings: La
     assert due[0] == never.pk
 
 
-def test_it_notices_a_file_rewritten_in_place_whose_time_was_restored(version: ModelVersion, folder: Path) -> None:
-    changed = folder / "a.bin"
-    before = changed.stat()
-    with changed.open("r+b") as file:
-        file.write(b"other"[: before.st_size])
-    os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
+def test_it_takes_a_change_of_attributes_for_no_drift(version: ModelVersion, folder: Path) -> None:
+    """Nor what an older registration wrote down beside size, modification time and inode."""
+    (folder / "a.bin").chmod(0o600)
+    os.link(folder / "a.bin", folder.parent / "snapshot")
     rechecked(version)
     version.refresh_from_db()
-    assert version.drift == "Drifted"
-    assert version.drift_changed == [{"path": "a.bin", "change": "Changed"}]
+    assert (version.drift, version.drift_changed) == ("Matches", [])
+    artifact = version.artifact
+    assert artifact is not None
+    manifest = manifest_decode(bytes(artifact.manifest))
+    files = tuple(replace(file, revision=f"{file.revision}-1700000000000000000") for file in manifest.files)
+    artifact.manifest = manifest_encode(replace(manifest, files=files))
+    artifact.save()
+    rechecked(version)
+    version.refresh_from_db()
+    assert version.drift == "Matches"

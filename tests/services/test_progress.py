@@ -15,8 +15,9 @@ from django.utils import timezone
 from caches.models import GateType, Pin
 from caches.services.entries import entry_evict, entry_scrub
 from caches.services.pins import PinSpec, pin_create, pin_remove
+from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import Actor
-from controlplane.clusters.documents import EntryState, EntryStatus
+from controlplane.clusters.documents import EntryState, EntryStatus, ScrubFindings
 from controlplane.clusters.models import Cluster, Node
 from controlplane.operations.models import Operation
 from controlplane.operations.services import operation_cancel, operation_retry
@@ -255,7 +256,9 @@ def test_a_scrub_says_what_was_wrong_and_what_was_fetched(world: World, actor: A
     world.observe()
     done = step(operation)
     assert (done.state, done.result) == ("Succeeded", {"damaged": ["model.bin"], "repaired_bytes": 20 * MIB})
-    assert done.message == done.targets.get().detail == "1 file was wrong and is right again (20 MiB fetched)."
+    assert (
+        done.message == done.targets.get().detail == "1 file was wrong and is right again (20 MiB fetched): model.bin."
+    )
 
 
 @pytest.mark.parametrize(
@@ -278,6 +281,32 @@ def test_a_scrub_counts_bytes_that_no_report_explains(
     world.observe()
     done = step(operation)
     assert (done.result, done.message) == ({"damaged": [], "repaired_bytes": fetched}, message)
+
+
+@pytest.mark.parametrize(
+    ("scrub", "damaged", "message"),
+    [
+        ((1, ("a", "b"), 2), ["a", "b"], "2 files were wrong and are right again (2 MiB fetched): a, b."),
+        ((1, ("a",), 300), ["a"], "300 files were wrong and are right again (2 MiB fetched): a and 299 more."),
+        ((2, ("a",), 1), ["a"], "1 file was wrong and is right again (2 MiB fetched): a."),  # asked for again
+        ((0, ("a",), 1), [], "Something was wrong and is right again (2 MiB fetched)."),  # found before it was asked
+    ],
+)
+def test_a_scrub_names_what_was_repaired_between_two_reports(
+    world: World, actor: Actor, scrub: tuple[int, tuple[str, ...], int], damaged: list[str], message: str
+) -> None:
+    pin, _ = warm(world, actor)
+    world.settle()
+    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", pin.version).pk)
+    world.reconcile()
+    sound = world.held["n1"][world.line("n1", pin.version).digest]
+    moved = sound.bytes_moved + 2 * MIB
+    world.report("n1", replace(sound, verify_round=1, bytes_moved=moved, scrub=ScrubFindings(*scrub)))
+    world.observe()
+    done = step(operation)
+    assert (done.result, done.message) == ({"damaged": damaged, "repaired_bytes": 2 * MIB}, message)
+    event = AuditEvent.objects.get(operation_id=operation.pk, action="operation.succeeded")
+    assert event.message == message
 
 
 def test_a_scrub_that_is_retried_begins_without_findings(world: World, actor: Actor) -> None:
