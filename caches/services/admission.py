@@ -12,7 +12,8 @@ from caches.domain.gating import GateState, GateType, Target, gate
 from caches.domain.planning import plan
 from caches.domain.plans import Plan, Refusal
 from caches.domain.text import plural, size_text
-from caches.models import ModelVersion, Pin
+from caches.models import CacheEntry, ModelVersion, Pin
+from caches.selectors.entries import artifact_name
 from caches.selectors.pool_view import pin_view, pool_view
 from caches.services.pin_specs import PinSpec, spec_fields
 from controlplane.clusters.documents import EntryState, Reason
@@ -97,6 +98,11 @@ def target_specs(plans: Sequence[Plan], version: ModelVersion, pools: Sequence[N
 def node_name(node: Node) -> str:
     """``cluster.pool/node``, as operations name their targets."""
     return f"{node.pool.full_name}/{node.name}" if node.pool else node.name
+
+
+def entry_name(entry: CacheEntry) -> str:
+    """``model version on node``, as operations and the audit trail name an entry; its digest where no version does."""
+    return f"{artifact_name(entry)} on {entry.node.name}"[:300]
 
 
 def _no_room(version: ModelVersion, refusals: Sequence[Refusal], targets: int) -> str:

@@ -14,13 +14,15 @@ from caches.domain.planning import forecast, plan
 from caches.domain.plans import Plan, Protection
 from caches.domain.pool_view import PoolView
 from caches.models import CacheEntry
+from caches.selectors.entries import artifact_name
 from caches.selectors.pool_view import pool_view
-from caches.services.admission import node_name
+from caches.services.admission import entry_name, node_name
 from caches.services.entry_mirror import entries_close_lost, statuses_mirror
 from caches.services.pool_rounds import pools_mark_dirty
 from caches.services.scrub_findings import MOVED
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.documents import EntryState
+from controlplane.clusters.models import NodePool
 from controlplane.errors import Clash, Missing
 from controlplane.locks import deadlock_retried
 from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind
@@ -48,10 +50,8 @@ def entry_evict_preview(*, entry_id: UUID) -> Plan:
     """The plan of the entry's pool as if its eviction had been asked for. Clash when it is protected."""
     entry = _get(entry_id)
     _check_there(entry)
-    if entry.node.pool is None:
-        raise Clash("entry:user:no-pool", f"{entry.node.name} belongs to no pool, so nothing is planned for it.")
     now = timezone.now()
-    view = _as_if_asked(pool_view(entry.node.pool, now=now), entry)
+    view = _as_if_asked(pool_view(_pool_of(entry), now=now), entry)
     wanted = plan(view, now)
     going = any(e.node_uid == entry.node.uid and e.digest == entry.artifact.digest for e in wanted.evictions)
     if not going:
@@ -81,8 +81,8 @@ def entry_evict(*, actor: Actor, entry_id: UUID) -> Operation:
 def entry_scrub(*, actor: Actor, entry_id: UUID) -> Operation:
     """Have the node read and check every byte of a Ready entry now; damage is repaired file by file."""
     entry = _get(entry_id)
+    _pool_of(entry)
     with transaction.atomic():
-        # Failed with IntegrityMismatch may be verified again: the witness may have been wrong, not the bytes.
         ready = CacheEntry.objects.filter(pk=entry_id, state__in=(EntryState.READY, EntryState.REPAIRING))
         if ready.update(verify_round=F("verify_round") + 1, updated_at=timezone.now()) != 1:
             raise Clash(
@@ -102,6 +102,7 @@ def entry_scrub(*, actor: Actor, entry_id: UUID) -> Operation:
 def entry_retry(*, actor: Actor, entry_id: UUID) -> CacheEntry:
     """Have a Failed entry tried again now instead of at its ``retry_at``."""
     entry = _get(entry_id)
+    _pool_of(entry)
     with transaction.atomic():
         failed = CacheEntry.objects.filter(pk=entry_id, state=EntryState.FAILED)
         if failed.update(retry_round=F("retry_round") + 1, updated_at=timezone.now()) != 1:
@@ -122,7 +123,18 @@ def _get(entry_id: UUID) -> CacheEntry:
 
 def _check_there(entry: CacheEntry) -> None:
     if entry.state in (EntryState.ABSENT, EntryState.LOST):
-        raise Clash("entry:user:not-there", f"{entry.artifact.digest[:19]} is not on {entry.node.name}.")
+        raise Clash("entry:user:not-there", f"{artifact_name(entry)} is not on {entry.node.name}.")
+
+
+def _pool_of(entry: CacheEntry) -> NodePool:
+    """Clash where there is none: the node would never hear of what was asked."""
+    if entry.node.pool is None:
+        raise Clash(
+            "entry:user:no-pool",
+            f"{entry.node.name} belongs to no pool, so nothing is planned for it.",
+            next_step="Give the node the labels of a pool first.",
+        )
+    return entry.node.pool
 
 
 def _as_if_asked(view: PoolView, entry: CacheEntry) -> PoolView:
@@ -155,7 +167,7 @@ def _protected(view: PoolView, entry: CacheEntry, now: datetime) -> Clash:
     code = protection.value if protection else "absent"
     return Clash(
         "entry:user:protected",
-        f"{entry.artifact.digest[:19]} on {entry.node.name} is not evicted: {why} ({code}).",
+        f"{entry_name(entry)} is not evicted: {why} ({code}).",
         next_step=step,
     )
 
@@ -163,6 +175,8 @@ def _protected(view: PoolView, entry: CacheEntry, now: datetime) -> Clash:
 def _running(entry: CacheEntry, kind: OperationKind) -> Operation:
     operation = Operation.objects.filter(kind=kind, subject_id=str(entry.pk), state__in=ACTIVE_STATES).first()
     if operation is None:
+        entry.refresh_from_db(fields=["state"])
+        _check_there(entry)
         raise Clash("entry:user:already-going", f"The eviction on {entry.node.name} was already asked for.")
     return operation
 
@@ -173,14 +187,10 @@ def _start(actor: Actor, entry: CacheEntry, kind: OperationKind, params: dict[st
         kind=kind,
         subject_type="entry",
         subject_id=str(entry.pk),
-        subject_name=_name(entry),
+        subject_name=entry_name(entry),
         params={"entry_id": str(entry.pk), **params},
         targets=[TargetSpec(str(entry.node_id), node_name(entry.node), 0)],
     )
-
-
-def _name(entry: CacheEntry) -> str:
-    return f"{entry.artifact.digest[:19]} on {entry.node.name}"
 
 
 def _mark(entry: CacheEntry) -> None:
@@ -201,7 +211,7 @@ def _audit(
         action=action,
         object_type="entry",
         object_id=str(entry.pk),
-        object_name=_name(entry),
+        object_name=entry_name(entry),
         before=before,
         after=after,
         operation_id=operation.pk if operation else None,

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from caches.domain.plans import Plan
 from caches.models import CacheEntry
+from caches.services.admission import entry_name
 from controlplane.audit.services import SYSTEM, Actor, audit_write
 from controlplane.clusters.documents import Action
 from controlplane.errors import Permanent
@@ -75,7 +76,7 @@ def _withdraw(entry: CacheEntry, actor: Actor) -> bool:
             action="entry.evict-withdrawn",
             object_type="entry",
             object_id=str(entry.pk),
-            object_name=f"{entry.artifact.digest[:19]} on {entry.node.name}",
+            object_name=entry_name(entry),
             before={"evict_requested": True},
             after={"evict_requested": False},
             message=WITHDRAWN,

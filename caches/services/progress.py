@@ -20,7 +20,7 @@ from caches.services.progress_targets import Seen, gate_target, targets_record, 
 from caches.services.scrub_findings import DAMAGED, MOVED, scrub_found
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.documents import Action, EntryState
-from controlplane.errors import Permanent
+from controlplane.errors import Missing, Permanent
 from controlplane.operations.models import Operation, OperationState, TargetState
 from controlplane.operations.services import (
     operation_acknowledge,
@@ -156,7 +156,9 @@ def scrub_retried(operation: Operation, actor: Actor) -> None:
     """A new round, so that an answer to the old one does not count."""
     entry_id = operation.params["entry_id"]
     CacheEntry.objects.filter(pk=entry_id).update(verify_round=F("verify_round") + 1, updated_at=timezone.now())
-    entry = CacheEntry.objects.select_related("node").get(pk=entry_id)
+    entry = CacheEntry.objects.select_related("node").filter(pk=entry_id).first()
+    if entry is None:
+        raise Missing("entry:user:not-found", "The entry does not exist any more.")
     operation.params = {**operation.params, "round": entry.verify_round, MOVED: entry.bytes_moved}
     Operation.objects.filter(pk=operation.pk).update(params=operation.params)
     _mark([entry])
@@ -229,7 +231,9 @@ def _entry(operation: Operation) -> CacheEntry | None:
 
 def _set_evict(operation: Operation, at: Any) -> None:
     rows = CacheEntry.objects.filter(pk=operation.params["entry_id"])
-    rows.update(evict_requested_at=at, updated_at=timezone.now())
+    # Files that are gone already need no request, which would only wait for those that come after them.
+    asked = rows if at is None else rows.exclude(state__in=(EntryState.ABSENT, EntryState.LOST))
+    asked.update(evict_requested_at=at, updated_at=timezone.now())
     _mark(rows.select_related("node"))
 
 

@@ -9,25 +9,23 @@ from urllib.parse import urlsplit
 
 import urllib3
 
-TIMEOUT = urllib3.Timeout(connect=5, read=5)
-_METADATA = frozenset({ipaddress.ip_address("169.254.169.254"), ipaddress.ip_address("fd00:ec2::254")})
+from caches.sources import allowed
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+TIMEOUT = urllib3.Timeout(connect=5, read=5)
 
 
 class PostRefused(Exception):
     """The address may not be called, or the call did not end in an answer. The text is fit for people."""
 
 
-def address_problem(address: Address, *, private: bool) -> str | None:
+def address_problem(address: allowed.Address, *, private: bool) -> str | None:
     """Why this address may never be called; ``private`` allows those of one's own network."""
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    if address in _METADATA or address.is_link_local:
+    address = allowed.unwrapped(address)
+    if address in allowed.METADATA or address.is_link_local:
         return f"{address} is a link-local or metadata address"
-    if address.is_multicast or address.is_unspecified or (address.is_reserved and not address.is_private):
+    if address.is_multicast or address.is_unspecified or (address.is_reserved and not address.is_loopback):
         return f"{address} is not an address of a host"
-    if not private and (address.is_private or address.is_loopback):
+    if not private and not address.is_global:
         return f"{address} is a private address, which this installation does not allow"
     return None
 
@@ -43,6 +41,8 @@ def url_problem(url: str) -> str | None:
         return "it must start with http:// or https:// and name a host"
     if parts.username or parts.password:
         return "it must not contain credentials"
+    if not _ascii(parts.hostname):
+        return "its host cannot be the name of a host"
     return "port 0 does not exist" if port == 0 else None
 
 
@@ -51,7 +51,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, private: bool) ->
     if problem := url_problem(url):
         raise PostRefused(f"The address of the webhook is wrong: {problem}.")
     parts = urlsplit(url)
-    host = parts.hostname or ""
+    host = _ascii(parts.hostname or "")
+    named = f"[{host}]" if ":" in host else host
     port = parts.port or (443 if parts.scheme == "https" else 80)
     target = _resolve(host, port, private=private)
     pool: urllib3.HTTPConnectionPool
@@ -66,7 +67,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, private: bool) ->
                 "POST",
                 path,
                 body=body,
-                headers={**headers, "Host": parts.netloc},
+                headers={**headers, "Host": f"{named}:{parts.port}" if parts.port else named},
                 redirect=False,
                 retries=False,
                 preload_content=False,
@@ -78,10 +79,18 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, private: bool) ->
     return status
 
 
+def _ascii(host: str) -> str:
+    """The host as it travels, names of other scripts in their ASCII form; "" for what can be no name."""
+    try:
+        return host.encode("idna").decode("ascii")
+    except UnicodeError:
+        return ""
+
+
 def _resolve(host: str, port: int, *, private: bool) -> str:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise PostRefused(f"The host {host} has no address.") from error
     addresses = [ipaddress.ip_address(item[4][0]) for item in found]
     for address in addresses:

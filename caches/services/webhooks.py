@@ -36,7 +36,8 @@ log = structlog.get_logger(__name__)
 
 
 def webhook_announce(*, event: str, dedup_key: str, payload: Mapping[str, Any]) -> int:
-    """Queue one delivery for every enabled webhook that wants the event; a repeated key announces nothing."""
+    """Queue one delivery for every enabled webhook that wants the event; returns how many. A repeated key announces
+    nothing."""
     hooks = [hook for hook in Webhook.objects.filter(enabled=True) if not hook.events or event in hook.events]
     if not hooks:
         return 0
@@ -49,18 +50,27 @@ def webhook_announce(*, event: str, dedup_key: str, payload: Mapping[str, Any]) 
             for hook in hooks
         ]
         WebhookDelivery.objects.bulk_create(made, ignore_conflicts=True)
-        for delivery in made:
-            publish_on_commit("caches.webhook_deliver", str(delivery.pk))
-    return len(made)
+        # What was announced before has another row already.
+        fresh = WebhookDelivery.objects.filter(pk__in=[delivery.pk for delivery in made]).values_list("pk", flat=True)
+        for delivery_id in fresh:
+            publish_on_commit("caches.webhook_deliver", str(delivery_id))
+    return len(fresh)
 
 
 def webhook_deliver(*, delivery_id: UUID) -> bool:
-    """One attempt. The next one is booked before the first byte is sent: a killed worker costs at most a repeat."""
+    """One attempt. The next one is booked before the first byte is sent: a killed worker costs at most a repeat.
+
+    A disabled webhook is sent nothing; what waits for it goes once it is enabled again.
+    """
     now = timezone.now()
-    delivery = WebhookDelivery.objects.select_related("webhook").filter(pk=delivery_id, state="Pending").first()
+    rows = WebhookDelivery.objects.select_related("webhook")
+    delivery = rows.filter(pk=delivery_id, state="Pending", webhook__enabled=True).first()
     if delivery is None or (delivery.next_attempt_at is not None and delivery.next_attempt_at > now):
         return False
     attempts = delivery.attempts
+    if attempts >= MAX_ATTEMPTS:  # its last attempt never said how it ended
+        WebhookDelivery.objects.filter(pk=delivery_id, state="Pending").update(state="GivenUp", updated_at=now)
+        return False
     claimed = WebhookDelivery.objects.filter(pk=delivery_id, state="Pending", attempts=attempts).update(
         attempts=F("attempts") + 1, next_attempt_at=now + backoff(attempts), updated_at=now
     )
@@ -78,9 +88,9 @@ def webhook_deliver(*, delivery_id: UUID) -> bool:
 
 
 def webhooks_due(*, now: datetime, limit: int = 200) -> list[UUID]:
-    """Deliveries whose next attempt is due, oldest first."""
-    due = WebhookDelivery.objects.filter(state="Pending", next_attempt_at__lte=now).order_by("next_attempt_at")
-    return list(due.values_list("pk", flat=True)[:limit])
+    """Deliveries of enabled webhooks whose next attempt is due, oldest first."""
+    due = WebhookDelivery.objects.filter(state="Pending", next_attempt_at__lte=now, webhook__enabled=True)
+    return list(due.order_by("next_attempt_at").values_list("pk", flat=True)[:limit])
 
 
 def drift_announce() -> int:
@@ -122,5 +132,8 @@ def _attempt(delivery: WebhookDelivery, now: datetime) -> tuple[int | None, str]
             "Hearth-Signature": signature(key=key, timestamp=int(now.timestamp()), body=body),
         }
         return post(delivery.webhook.url, body, headers, private=settings.SOURCE_PRIVATE_ADDRESSES), ""
-    except (PostRefused, HearthError, OSError) as error:
+    except (PostRefused, HearthError) as error:
         return None, str(error) or type(error).__name__
+    except (OSError, ValueError) as error:
+        # Not their text: it may quote what was about to be sent.
+        return None, f"The delivery was not possible: {type(error).__name__}."

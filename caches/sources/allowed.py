@@ -21,7 +21,7 @@ from controlplane.clusters.documents import ConnectionSpec
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # Metadata and host services of the large clouds that are not link-local.
-_METADATA = frozenset(
+METADATA = frozenset(
     ipaddress.ip_address(text) for text in ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254")
 )
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -56,8 +56,8 @@ def resolve(host: str, port: int) -> tuple[Address, ...]:
 
 def check_address(host: str, address: Address, *, allow_private: bool) -> None:
     """Refuse one address; IPv4 addresses hidden in IPv6 ones are looked at as what they are."""
-    address = _unwrapped(address)
-    if address.is_link_local or address in _METADATA:
+    address = unwrapped(address)
+    if address.is_link_local or address in METADATA:
         raise problems.address_refused(host, "link-local and metadata addresses are never read.")
     if address.is_unspecified or address.is_multicast or (address.is_reserved and not address.is_loopback):
         raise problems.address_refused(host, "no store can have this address.")
@@ -113,7 +113,8 @@ def check_root(root: str, configured: Iterable[str], connection: str) -> None:
         raise problems.not_allowed(root, connection)
 
 
-def _unwrapped(address: Address) -> Address:
+def unwrapped(address: Address) -> Address:
+    """The IPv4 address that an IPv6 one leads to (mapped, 6to4, Teredo, NAT64), otherwise itself."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
         if inner is not None:

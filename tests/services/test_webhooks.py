@@ -159,6 +159,110 @@ def test_it_calls_no_forbidden_address(hook: Webhook, receiver: Receiver, url: s
     assert receiver.seen == []
 
 
+def test_an_attempt_that_is_impossible_counts_like_any_other(hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would be tried for ever, and its task would fail each time."""
+
+    def impossible(*args: Any, **kwargs: Any) -> int:
+        raise UnicodeEncodeError("latin-1", KEY, 0, 1, "no")
+
+    monkeypatch.setattr(webhooks, "post", impossible)
+    monkeypatch.setattr(webhooks, "MAX_ATTEMPTS", 2)
+    first = attempt(announce())
+    assert (first.state, first.attempts) == ("Pending", 1) and "UnicodeEncodeError" in first.last_error
+    assert KEY not in first.last_error
+    assert attempt(first).state == "GivenUp"
+
+
+def test_a_worker_killed_in_every_attempt_ends_as_given_up(hook: Webhook, receiver: Receiver) -> None:
+    delivery = announce()
+    WebhookDelivery.objects.update(attempts=webhooks.MAX_ATTEMPTS)
+    given_up = attempt(delivery)
+    assert (given_up.state, given_up.attempts) == ("GivenUp", webhooks.MAX_ATTEMPTS)
+    assert receiver.seen == [] and webhooks_due(now=timezone.now() + timedelta(days=1)) == []
+
+
+def test_a_disabled_webhook_is_sent_nothing_until_it_is_enabled(hook: Webhook, receiver: Receiver) -> None:
+    delivery = announce()
+    assert delivery is not None
+    Webhook.objects.update(enabled=False)
+    assert webhooks_due(now=timezone.now()) == []
+    assert not webhook_deliver(delivery_id=delivery.pk) and receiver.seen == []
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.attempts) == ("Pending", 0)
+    Webhook.objects.update(enabled=True)
+    assert attempt(delivery).state == "Delivered"
+
+
+def test_a_claim_that_another_worker_won_is_not_sent(
+    hook: Webhook, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = announce()
+    assert delivery is not None
+
+    def won_elsewhere(attempts: int) -> timedelta:
+        WebhookDelivery.objects.filter(pk=delivery.pk).update(attempts=attempts + 1)
+        return timedelta(seconds=10)
+
+    monkeypatch.setattr(webhooks, "backoff", won_elsewhere)
+    assert not webhook_deliver(delivery_id=delivery.pk)
+    assert receiver.seen == []
+
+
+def test_a_rotated_key_signs_the_next_attempt(hook: Webhook, receiver: Receiver, tmp_path: Path) -> None:
+    receiver.answers = [500]
+    delivery = attempt(announce())
+    write_secret("pager", {"signing_key": "another key"}, tmp_path)
+    attempt(delivery)
+    stamps, bodies = zip(*((h["Hearth-Signature"], body) for h, body in receiver.seen), strict=True)
+    assert bodies[0] == bodies[1]  # a receiver may compare repeats
+    for key, stamp in zip((KEY, "another key"), stamps, strict=True):
+        moment = int(stamp.split(",")[0].removeprefix("t="))
+        assert stamp == webhooks.signature(key=key, timestamp=moment, body=bodies[0])
+
+
+def test_a_webhook_that_is_deleted_takes_what_waits_with_it(hook: Webhook, receiver: Receiver) -> None:
+    delivery = announce()
+    assert delivery is not None
+    hook.delete()
+    assert not webhook_deliver(delivery_id=delivery.pk) and receiver.seen == []
+
+
+def test_only_what_is_new_is_queued_and_counted(
+    hook: Webhook, settings: LazySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(webhooks, "publish_on_commit", lambda task, key: sent.append(key))
+    given: dict[str, Any] = {"event": "entry.failed", "dedup_key": "k", "payload": {}}
+    assert webhook_announce(**given) == 1 and len(sent) == 1
+    assert webhook_announce(**given) == 0 and len(sent) == 1
+    Webhook.objects.create(name="second", url=hook.url, secret_name="pager")
+    assert webhook_announce(**given) == 1  # the one that has not heard of it
+    assert set(sent) == {str(pk) for pk in WebhookDelivery.objects.values_list("pk", flat=True)}
+
+
+def test_long_keys_are_told_apart(hook: Webhook) -> None:
+    for key in ("k" * 500 + "a", "k" * 500 + "b", "k" * 200, "k" * 500 + "a"):
+        webhook_announce(event="entry.failed", dedup_key=key, payload={})
+    assert WebhookDelivery.objects.count() == 3
+
+
+@pytest.mark.parametrize(
+    ("attempts", "seconds"), [(0, 10), (1, 20), (2, 40), (8, 2560), (9, 3600), (11, 3600), (10_000, 3600)]
+)
+def test_the_pause_doubles_up_to_an_hour(attempts: int, seconds: int) -> None:
+    assert webhooks.backoff(attempts).total_seconds() == seconds
+
+
+def test_the_oldest_due_go_first_and_not_all_at_once(hook: Webhook) -> None:
+    made = [announce(f"k{number}") for number in range(4)]
+    now = timezone.now()
+    for number, delivery in enumerate(made):
+        assert delivery is not None
+        WebhookDelivery.objects.filter(pk=delivery.pk).update(next_attempt_at=now - timedelta(seconds=number))
+    assert webhooks_due(now=now, limit=2) == [made[3].pk, made[2].pk]  # type: ignore[union-attr]
+    assert len(webhooks_due(now=now - timedelta(seconds=2))) == 2
+
+
 def test_private_addresses_can_be_forbidden(hook: Webhook, receiver: Receiver, settings: LazySettings) -> None:
     settings.SOURCE_PRIVATE_ADDRESSES = False
     assert "private address" in attempt(announce()).last_error
