@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC
 from typing import Any
 
+from django import forms
 from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet
 from django_filters import (
@@ -69,6 +70,22 @@ class PoolFilter(CharFilter):  # type: ignore[misc]
         return rows.filter(pool_is(value, cluster=self.cluster, pool=f"{self.prefix}name"))
 
 
+class FlagField(forms.NullBooleanField):
+    """``true`` or ``false``; the framework's field takes any other word for no filter at all."""
+
+    widget = forms.TextInput  # hands on the word itself
+
+    def to_python(self, value: Any) -> bool | None:  # type: ignore[override]  # None: not asked for
+        words = {"true": True, "false": False}
+        if value not in (None, "") and str(value).lower() not in words:
+            raise ValidationError("Must be true or false.", code="invalid")
+        return words.get(str(value).lower())
+
+
+class FlagFilter(BooleanFilter):  # type: ignore[misc]
+    field_class = FlagField
+
+
 class ConnectionFilter(Filters):
     name = CharFilter()
     type = ChoiceFilter(choices=_choices(SourceType))
@@ -90,7 +107,7 @@ class ClusterFilter(Filters):
 
 class NodePoolFilter(Filters):
     cluster = CharFilter(field_name="cluster__name")
-    name = CharFilter()
+    name = PoolFilter(prefix="", cluster="cluster__name")
 
     class Meta:
         model = NodePool
@@ -142,7 +159,7 @@ class PinFilter(Filters):
     model = CharFilter(field_name="version__model__name")
     version = CharFilter(field_name="version__version")
     pool = CharFilter(method="by_pool")
-    suspended = BooleanFilter()
+    suspended = FlagFilter()
 
     class Meta:
         model = Pin
@@ -155,6 +172,8 @@ class PinFilter(Filters):
 
 class EntryFilter(Filters):
     """Entries of nodes that are gone are left out unless state=Lost is asked for."""
+
+    one_node = False
 
     cluster = CharFilter(field_name="node__cluster__name")
     pool = PoolFilter(prefix="node__pool__", cluster="node__cluster__name")
@@ -179,7 +198,13 @@ class EntryFilter(Filters):
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().filter_queryset(queryset)
         asked = self.form.cleaned_data.get("state") or self.form.cleaned_data.get("node_id")
-        return rows if asked else rows.filter(node__lost_at__isnull=True)
+        return rows if asked or self.one_node else rows.filter(node__lost_at__isnull=True)
+
+
+class NodeEntryFilter(EntryFilter):
+    """Entries of one node, which was asked for by its address even if it is gone."""
+
+    one_node = True
 
 
 class OperationFilter(Filters):
@@ -224,7 +249,7 @@ class TokenFilter(Filters):
 
 class WebhookFilter(Filters):
     name = CharFilter()
-    enabled = BooleanFilter()
+    enabled = FlagFilter()
 
     class Meta:
         model = Webhook

@@ -124,6 +124,7 @@ class VersionRecheck(ApiView):
 
     write_scope = Scope.MODELS_WRITE
     parameters = {"POST": ("wait",)}
+    bodies = ()
 
     @extend_schema(request=None, parameters=[WAIT], responses=WORK)
     def post(self, request: Request, model: str, version: str) -> Response:

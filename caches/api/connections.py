@@ -62,8 +62,8 @@ class ConnectionDetail(ApiView):
     def delete(self, request: Request, name: str) -> Response:
         require_target(request, Scope.FLEET_WRITE, "")
         connection = _connection(name)
-        expected_version(request, connection)
-        connection_delete(actor=actor_of(request), connection_id=connection.id)
+        version = expected_version(request, connection)
+        connection_delete(actor=actor_of(request), connection_id=connection.id, if_updated_at=version)
         return Response(status=204)
 
 

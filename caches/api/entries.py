@@ -52,6 +52,7 @@ class EntryAction(ApiView):
 
     write_scope = Scope.PINS_WRITE
     parameters = {"POST": ("dry_run", "wait")}
+    bodies = ()
 
     def entry(self, request: Request, entry_id: UUID) -> CacheEntry:
         entry = one(entries_list(targets=self.targets).filter(pk=entry_id))

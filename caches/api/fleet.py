@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Case, QuerySet, TextField, Value, When
+from django.db.models.functions import Concat
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -23,7 +24,7 @@ from caches.api.serializers.fleet import (
     NodeSerializer,
 )
 from caches.domain.plans import Plan
-from caches.filters import ClusterFilter, EntryFilter, NodeFilter, NodePoolFilter
+from caches.filters import ClusterFilter, NodeEntryFilter, NodeFilter, NodePoolFilter
 from caches.models import CacheEntry
 from caches.selectors.entries import entries_list
 from caches.selectors.nodes import clusters_list, node_coverage, nodes_list, pools_list
@@ -36,6 +37,11 @@ from controlplane.clusters.services import pool_create, pool_create_check, pool_
 from controlplane.errors import FieldError, Invalid
 from controlplane.rest.etags import expected_version
 from controlplane.rest.validation import flag
+
+
+def full_name(prefix: str = "") -> Concat:
+    """A pool's name as it is shown, ``cluster.pool``; ``prefix`` leads from the row to the pool."""
+    return Concat(f"{prefix}cluster__name", Value("."), f"{prefix}name", output_field=TextField())
 
 
 class ClusterList(ApiRowsView):
@@ -60,7 +66,7 @@ class NodePoolList(ApiRowsView):
     write_scope = Scope.FLEET_WRITE
     serializer_class = NodePoolSerializer
     filterset_class = NodePoolFilter
-    ordering_fields = {"name": "name", "cluster": "cluster__name", "created_at": "created_at"}
+    ordering_fields = {"name": full_name(), "cluster": "cluster__name", "created_at": "created_at"}
     ordering = "name"
     parameters = {"POST": ("dry_run",)}
 
@@ -125,7 +131,7 @@ class NodeList(ApiRowsView):
     filterset_class = NodeFilter
     ordering_fields = {
         "name": "name",
-        "pool": "pool__name",
+        "pool": Case(When(pool__isnull=False, then=full_name("pool__"))),
         "state": "shown_state",
         "capacity_bytes": "capacity_bytes",
         "joined_at": "joined_at",
@@ -150,7 +156,7 @@ class NodeEntryList(ApiRowsView):
     """What one node holds and should hold."""
 
     serializer_class = EntrySerializer
-    filterset_class = EntryFilter
+    filterset_class = NodeEntryFilter
     ordering_fields = {"created_at": "created_at", "state": "shown_state", "bytes_total": "bytes_total"}
     ordering = "-created_at"
 

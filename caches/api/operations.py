@@ -20,7 +20,12 @@ from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Scope
 from controlplane.accounts.permissions import require_scope, require_target
 from controlplane.operations.models import Operation, OperationKind
-from controlplane.operations.services import operation_cancel, operation_retry
+from controlplane.operations.services import (
+    operation_cancel,
+    operation_cancel_check,
+    operation_retry,
+    operation_retry_check,
+)
 from controlplane.rest.validation import flag
 
 # Whoever may start a kind of work may stop it and start it again.
@@ -60,6 +65,7 @@ class OperationAction(ApiView):
 
     write_scope = None
     parameters = {"POST": ("dry_run", "wait")}
+    bodies = ()
 
     def operation(self, request: Request, operation_id: UUID) -> Operation:
         operation = operation_get(operation_id=operation_id)
@@ -76,6 +82,7 @@ class OperationCancel(OperationAction):
     def post(self, request: Request, operation_id: UUID) -> Response:
         operation = self.operation(request, operation_id)
         if flag(request, "dry_run"):
+            operation_cancel_check(operation)
             return plan_response(effect_of(operation, suspended=True))
         return self.follow(operation_cancel(actor=actor_of(request), operation_id=operation.id).id)
 
@@ -87,5 +94,6 @@ class OperationRetry(OperationAction):
     def post(self, request: Request, operation_id: UUID) -> Response:
         operation = self.operation(request, operation_id)
         if flag(request, "dry_run"):
+            operation_retry_check(operation)
             return plan_response(effect_of(operation, suspended=False))
         return self.follow(operation_retry(actor=actor_of(request), operation_id=operation.id).id)

@@ -90,10 +90,10 @@ class PinDetail(ApiView):
     @extend_schema(parameters=[DRY_RUN, WAIT], responses=PLAN_OR_WORK, extensions={"x-edited": True})
     def delete(self, request: Request, pin_id: UUID) -> Response:
         pin = self._allowed(request, pin_id)
-        expected_version(request, pin)
+        version = expected_version(request, pin)
         if flag(request, "dry_run"):
             return plan_response(unpin_preview(pin))
-        return self.follow(pin_remove(actor=actor_of(request), pin_id=pin.id).id)
+        return self.follow(pin_remove(actor=actor_of(request), pin_id=pin.id, if_updated_at=version).id)
 
     def _allowed(self, request: Request, pin_id: UUID) -> Pin:
         pin = pin_get(pin_id=pin_id, targets=self.targets)

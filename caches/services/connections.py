@@ -98,17 +98,16 @@ def connection_create(
         bytes_per_second=bytes_per_second,
     )
     _refuse(connection_problems(connection))
+    # Asked first, so that an ordinary duplicate is no error in the log of PostgreSQL; the constraint decides races.
+    if SourceConnection.objects.filter(name=name).exists():
+        raise _taken(name)
     try:
         with transaction.atomic():
             connection.save(force_insert=True)
             _audit(actor, "connection.create", connection, None, _document(connection))
             publish_on_commit("caches.connection_check", str(connection.pk))
     except IntegrityError as error:
-        raise Clash(
-            "connection:user:exists",
-            f"There is a source connection {name} already.",
-            next_step="Change that connection, or choose another name.",
-        ) from error
+        raise _taken(name) from error
     return connection
 
 
@@ -127,13 +126,7 @@ def connection_update(
             errors=[FieldError(field, "connection:user:fixed-field", "It cannot be changed.") for field in fixed],
         )
     with transaction.atomic():
-        connection = _locked(connection_id)
-        if if_updated_at is not None and connection.updated_at != if_updated_at:
-            raise Stale(
-                "connection:user:changed-meanwhile",
-                "Somebody changed this connection since you read it.",
-                next_step="Read it again, and repeat your change if it still makes sense.",
-            )
+        connection = _locked(connection_id, if_updated_at)
         before = _document(connection)
         for field, value in changes.items():
             setattr(connection, field, list(value) if field == "allowed" else value)
@@ -150,11 +143,11 @@ def connection_update(
     return connection
 
 
-def connection_delete(*, actor: Actor, connection_id: UUID) -> None:
-    """Delete a connection that no version uses; Clash otherwise."""
+def connection_delete(*, actor: Actor, connection_id: UUID, if_updated_at: datetime | None = None) -> None:
+    """Delete a connection that no version uses; Clash otherwise. Stale when it changed since ``if_updated_at``."""
     try:
         with transaction.atomic():
-            connection = _locked(connection_id)
+            connection = _locked(connection_id, if_updated_at)
             before, key = _document(connection), connection.pk
             connection.delete()
             connection.pk = key
@@ -193,6 +186,14 @@ def connections_due(*, now: datetime) -> list[UUID]:
     return list(SourceConnection.objects.filter(due).order_by("pk").values_list("pk", flat=True))
 
 
+def _taken(name: str) -> Clash:
+    return Clash(
+        "connection:user:exists",
+        f"There is a source connection {name} already.",
+        next_step="Change that connection, or choose another name.",
+    )
+
+
 def _refuse(problems: Sequence[FieldError]) -> None:
     if problems:
         raise Invalid(
@@ -203,10 +204,16 @@ def _refuse(problems: Sequence[FieldError]) -> None:
         )
 
 
-def _locked(connection_id: UUID) -> SourceConnection:
+def _locked(connection_id: UUID, if_updated_at: datetime | None) -> SourceConnection:
     connection = SourceConnection.objects.select_for_update().filter(pk=connection_id).first()
     if connection is None:
         raise _missing()
+    if if_updated_at is not None and connection.updated_at != if_updated_at:
+        raise Stale(
+            "connection:user:changed-meanwhile",
+            "Somebody changed this connection since you read it.",
+            next_step="Read it again, and repeat your change if it still makes sense.",
+        )
     return connection
 
 

@@ -56,6 +56,9 @@ def pin_create(*, actor: Actor, spec: PinSpec) -> tuple[Pin, Operation]:
     when there is no room for what its gate needs.
     """
     version, pools = spec_check(spec)
+    # Asked first, so that an ordinary duplicate is no error in the log of PostgreSQL; the constraint decides races.
+    if Pin.objects.filter(version=version, removed_at__isnull=True).exists():
+        raise _pinned(version)
     try:
         with transaction.atomic():
             # The pin's row before the pools' rows, as in every change of a pin: the other way round a removal that
@@ -74,11 +77,7 @@ def pin_create(*, actor: Actor, spec: PinSpec) -> tuple[Pin, Operation]:
     except IntegrityError as error:
         if "caches_one_live_pin_per_version" not in str(error):
             raise
-        raise Clash(
-            "pin:user:exists",
-            f"{version.full_name} is already pinned.",
-            next_step="Change the existing pin: add pools to it or raise its priority.",
-        ) from error
+        raise _pinned(version) from error
     return pin, operation
 
 
@@ -86,13 +85,7 @@ def pin_create(*, actor: Actor, spec: PinSpec) -> tuple[Pin, Operation]:
 def pin_update(*, actor: Actor, pin_id: UUID, changes: Mapping[str, Any], if_updated_at: datetime | None = None) -> Pin:
     """Change fields of PinSpec by name (not the version). Stale when the pin changed since ``if_updated_at``."""
     with transaction.atomic():
-        pin = _locked(pin_id)
-        if if_updated_at is not None and pin.updated_at != if_updated_at:
-            raise Stale(
-                "pin:user:changed-meanwhile",
-                "Somebody changed this pin since you read it.",
-                next_step="Read it again, and repeat your change if it still makes sense.",
-            )
+        pin = _locked(pin_id, if_updated_at)
         before = spec_of(pin)
         if "version_id" in changes and changes["version_id"] != before.version_id:
             raise Clash("pin:user:version-fixed", "A pin keeps its version.", next_step="Pin the other version too.")
@@ -114,10 +107,14 @@ def pin_update(*, actor: Actor, pin_id: UUID, changes: Mapping[str, Any], if_upd
 
 
 @deadlock_retried
-def pin_remove(*, actor: Actor, pin_id: UUID) -> Operation:
-    """Close the pin: its running work is cancelled, and what is warm is held for the pin's retention."""
+def pin_remove(*, actor: Actor, pin_id: UUID, if_updated_at: datetime | None = None) -> Operation:
+    """Close the pin: its running work is cancelled, and what is warm is held for the pin's retention.
+
+    Stale when the pin changed since ``if_updated_at``.
+    """
     with transaction.atomic():
         now = timezone.now()
+        _locked(pin_id, if_updated_at)
         if Pin.objects.filter(pk=pin_id, removed_at__isnull=True).update(removed_at=now, updated_at=now) != 1:
             raise _missing(pin_id)
         pin = Pin.objects.select_related("version__model", "version__artifact").get(pk=pin_id)
@@ -227,13 +224,19 @@ def _make_youngest(pin: Pin, pools: Sequence[NodePool]) -> None:
     Pin.objects.filter(pk=pin.pk).update(created_at=pin.created_at)
 
 
-def _locked(pin_id: UUID) -> Pin:
+def _locked(pin_id: UUID, if_updated_at: datetime | None = None) -> Pin:
     rows = Pin.objects.select_for_update(no_key=True, of=("self",)).select_related(
         "version__model", "version__artifact"
     )
     pin = rows.filter(pk=pin_id, removed_at__isnull=True).first()
     if pin is None:
         raise _missing(pin_id)
+    if if_updated_at is not None and pin.updated_at != if_updated_at:
+        raise Stale(
+            "pin:user:changed-meanwhile",
+            "Somebody changed this pin since you read it.",
+            next_step="Read it again, and repeat your change if it still makes sense.",
+        )
     return pin
 
 
@@ -252,6 +255,14 @@ def _cancel_warming(actor: Actor, pin: Pin) -> None:
             operation_cancel(actor=actor, operation_id=operation_id)
         except HearthError:
             continue  # it ended meanwhile
+
+
+def _pinned(version: ModelVersion) -> Clash:
+    return Clash(
+        "pin:user:exists",
+        f"{version.full_name} is already pinned.",
+        next_step="Change the existing pin: add pools to it or raise its priority.",
+    )
 
 
 def _missing(pin_id: UUID) -> Missing:

@@ -34,17 +34,18 @@ def scope_of(request: Request, view: APIView) -> Scope | None:
 
 
 def require_scope(request: Request, scope: Scope | None) -> None:
-    """Raise errors.Denied naming the scope that the token lacks, or the role that its owner lacks everywhere."""
+    """Raise errors.Denied naming the role that the owner lacks everywhere, or the scope that the token lacks."""
     if scope is None:
         return
-    token = token_of(request)
+    token, person = token_of(request), person_of(request)
+    # The role first: nobody can create a token with a scope that their roles do not reach.
+    access.require_anywhere(person, access.SCOPE_ROLE[scope])
     if token is not None and scope not in token.scopes and Scope.ADMIN not in token.scopes:
         raise errors.Denied(
             "token:user:scope-missing",
             f"The token lacks the scope {scope.value}.",
             next_step=f"Create a token that has the scope {scope.value}.",
         )
-    access.require_anywhere(person_of(request), access.SCOPE_ROLE[scope])
 
 
 def require_target(request: Request, scope: Scope, *targets: str) -> None:

@@ -150,12 +150,7 @@ def operation_cancel(*, actor: Actor, operation_id: UUID) -> Operation:
         rows = Operation.objects.filter(pk=operation_id, state__in=_UNENDED)
         won = rows.update(state=OperationState.CANCELING, updated_at=now) == 1
         operation = _get(operation_id)
-        if not won and operation.state != OperationState.CANCELING:
-            raise Clash(
-                "operation:user:ended",
-                f"The operation has already ended: {operation.state}.",
-                next_step="Nothing to cancel. Undo what it did with a new request.",
-            )
+        operation_cancel_check(operation)
         if won:
             _audit(operation, actor, "operation.cancel", {"state": OperationState.CANCELING})
             if handler := handler_of(operation.kind):
@@ -172,21 +167,7 @@ def operation_retry(*, actor: Actor, operation_id: UUID) -> Operation:
         old = Operation.objects.select_for_update(no_key=True).filter(pk=operation_id).first()
         if old is None:
             raise _missing(operation_id)
-        if old.state not in (OperationState.FAILED, OperationState.CANCELED):
-            raise Clash(
-                "operation:user:not-retryable",
-                f"Only a Failed or Canceled operation can be retried; this one is {old.state}.",
-                next_step="Wait until it ends, or cancel it first.",
-            )
-        twin = Operation.objects.filter(
-            kind=old.kind, subject_type=old.subject_type, subject_id=old.subject_id, state__in=ACTIVE_STATES
-        ).first()
-        if twin is not None:
-            raise Clash(
-                "operation:user:already-running",
-                f"Operation {twin.id} of the same kind is already working on {old.subject_name}.",
-                next_step=f"Follow operation {twin.id} instead.",
-            )
+        operation_retry_check(old)
         fresh = operation_start(
             actor=actor,
             kind=OperationKind(old.kind),
@@ -201,6 +182,34 @@ def operation_retry(*, actor: Actor, operation_id: UUID) -> Operation:
             handler.retried(fresh, actor)
         _audit(fresh, actor, "operation.retry", {"retry_of": str(old.id), "state": fresh.state})
     return fresh
+
+
+def operation_cancel_check(operation: Operation) -> None:
+    """Refuse, as operation_cancel does, what has ended. Writes nothing."""
+    if operation.state not in ACTIVE_STATES:
+        raise Clash(
+            "operation:user:ended",
+            f"The operation has already ended: {operation.state}.",
+            next_step="Nothing to cancel. Undo what it did with a new request.",
+        )
+
+
+def operation_retry_check(operation: Operation) -> None:
+    """Refuse, as operation_retry does, what has not failed, or what somebody does already. Writes nothing."""
+    if operation.state not in (OperationState.FAILED, OperationState.CANCELED):
+        raise Clash(
+            "operation:user:not-retryable",
+            f"Only a Failed or Canceled operation can be retried; this one is {operation.state}.",
+            next_step="Wait until it ends, or cancel it first.",
+        )
+    same = {"kind": operation.kind, "subject_type": operation.subject_type, "subject_id": operation.subject_id}
+    twin = Operation.objects.filter(**same, state__in=ACTIVE_STATES).first()
+    if twin is not None:
+        raise Clash(
+            "operation:user:already-running",
+            f"Operation {twin.id} of the same kind is already working on {operation.subject_name}.",
+            next_step=f"Follow operation {twin.id} instead.",
+        )
 
 
 def problem_document(error: HearthError) -> dict[str, Any]:

@@ -21,10 +21,11 @@ def etag_of(row: Row) -> str:
 def expected_version(request: Request, row: Row) -> datetime | None:
     """What the service must find unchanged (``if_updated_at``): None when the caller sent no If-Match, or ``*``.
 
-    Raises errors.Stale at once when the row is already another version than any that was named.
+    Raises errors.Stale at once when the row is already another version than any that was named. A header that names
+    none (a script's empty variable) is not the same as no header: it would overwrite what it meant to protect.
     """
-    header = request.headers.get("If-Match", "").strip()
-    if not header or header == "*":
+    header = request.headers.get("If-Match")
+    if header is None or header.strip() == "*":
         return None
     current = etag_of(row)
     if current not in {f'"{tag}"' for tag in _TAG.findall(header)}:

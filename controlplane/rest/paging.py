@@ -22,7 +22,10 @@ PARAMETERS = ("page_size", "cursor", "ordering")
 
 
 class Paging(BasePagination):
-    """``{"items": […], "next": cursor or null}``. Views give ``ordering_fields`` (name → lookup) and ``ordering``."""
+    """``{"items": […], "next": cursor or null}``. Views give ``ordering_fields`` and ``ordering``.
+
+    The fields are names as clients see them, each with the lookup or expression that sorts rows as the name shows them.
+    """
 
     next_cursor: str | None = None
     request: Request
@@ -35,12 +38,14 @@ class Paging(BasePagination):
         ordering = ordering_of(request, view.ordering_fields, view.ordering)  # type: ignore[union-attr]
         tie = getattr(view, "tie_breaker", "pk")
         rows = ordered(queryset, ordering, view.ordering_fields, tie)  # type: ignore[union-attr]
+        # A cursor leads on in the list that gave it out, whichever filters and format that had.
+        made_by = type(view).__qualname__
         if cursor := request.query_params.get("cursor"):
-            rows = rows.filter(_after(cursor, ordering, tie))
+            rows = rows.filter(_after(cursor, made_by, ordering, tie))
         found: list[Any] = list(rows[: size + 1])
         if len(found) > size:
             found.pop()
-            self.next_cursor = _cursor(found[-1], ordering, tie)
+            self.next_cursor = _cursor(found[-1], made_by, ordering, tie)
         return found
 
     def get_paginated_response(self, data: Any) -> Response:
@@ -85,7 +90,7 @@ def page_size(request: Request) -> int:
     return size
 
 
-def ordering_of(request: Request, fields: Mapping[str, str], default: str) -> str:
+def ordering_of(request: Request, fields: Mapping[str, Any], default: str) -> str:
     """``?ordering=name`` or ``-name``."""
     ordering = request.query_params.get("ordering") or default
     if ordering.removeprefix("-") not in fields:
@@ -93,27 +98,27 @@ def ordering_of(request: Request, fields: Mapping[str, str], default: str) -> st
     return ordering
 
 
-def ordered(queryset: QuerySet[Any], ordering: str, fields: Mapping[str, str], tie: str = "pk") -> QuerySet[Any]:
+def ordered(queryset: QuerySet[Any], ordering: str, fields: Mapping[str, Any], tie: str = "pk") -> QuerySet[Any]:
     """Rows in a total order: by the field (unknown values last), then by the unique field ``tie``."""
     lookup = fields[ordering.removeprefix("-")]
-    queryset = queryset.annotate(_order=F(lookup))
+    queryset = queryset.annotate(_order=F(lookup) if isinstance(lookup, str) else lookup)
     if ordering.startswith("-"):
         return queryset.order_by(F("_order").desc(nulls_last=True), f"-{tie}")
     return queryset.order_by(F("_order").asc(nulls_last=True), tie)
 
 
-def _cursor(row: Model, ordering: str, tie: str) -> str:
+def _cursor(row: Model, made_by: str, ordering: str, tie: str) -> str:
     value: Any = row._order  # type: ignore[attr-defined]  # annotated by ordered()
     if isinstance(value, datetime):
         value = value.isoformat()
     elif isinstance(value, UUID):
         value = str(value)
-    return signing.dumps([ordering, value, str(getattr(row, tie))], salt="paging", compress=True)
+    return signing.dumps([ordering, value, str(getattr(row, tie))], salt=f"paging.{made_by}", compress=True)
 
 
-def _after(cursor: str, ordering: str, tie: str) -> Q:
+def _after(cursor: str, made_by: str, ordering: str, tie: str) -> Q:
     try:
-        made_for, value, key = signing.loads(cursor, salt="paging")
+        made_for, value, key = signing.loads(cursor, salt=f"paging.{made_by}")
     except (signing.BadSignature, ValueError, TypeError):
         raise _wrong("cursor", "Is not one that Hearth gave out.") from None
     if made_for != ordering:

@@ -37,8 +37,11 @@ def flat_errors(detail: Any, path: str = "") -> Iterator[FieldError]:
         yield FieldError(path, str(code).replace("_", "-"), str(detail))
 
 
-def check_parameters(request: Request, known: Iterable[str]) -> None:
-    """Refuse query parameters that this call does not read: a mistyped filter must not list everything."""
+def check_parameters(request: Request, known: Iterable[str], repeatable: Iterable[str] = ()) -> None:
+    """Refuse query parameters that this call would not read: a mistyped filter must not list everything.
+
+    Neither must an empty one (a script's unset variable), nor one of two when only the last would count.
+    """
     known = sorted(known)
     unknown = sorted(set(request.query_params) - set(known))
     if unknown:
@@ -49,13 +52,29 @@ def check_parameters(request: Request, known: Iterable[str]) -> None:
             next_step=offered,
             errors=[FieldError(name[:100], "unknown", "There is no such parameter.") for name in unknown],
         )
+    several = set(repeatable)
+    for name, values in request.query_params.lists():
+        if "" in values:
+            raise wrong_parameter(name, "Must not be empty.")
+        if len(values) > 1 and name not in several:
+            raise wrong_parameter(name, "May be given only once.")
+
+
+def refuse_body(request: Request) -> None:
+    """Refuse a body where none is read: whoever puts ``dry_run`` there must not find it done for real."""
+    if request.data:
+        raise Invalid(
+            "request:user:body",
+            "This call reads no body.",
+            next_step="Leave the body out; parameters such as dry_run=true belong into the address.",
+        )
 
 
 def flag(request: Request, name: str) -> bool:
     """A true/false query parameter, false when absent."""
     text = request.query_params.get(name, "false")
     if text not in ("true", "false"):
-        raise _wrong(name, "Must be true or false.")
+        raise wrong_parameter(name, "Must be true or false.")
     return text == "true"
 
 
@@ -67,11 +86,12 @@ def wait_seconds(request: Request) -> float:
     except ValueError:
         seconds = -1
     if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
-        raise _wrong("wait", f"Must be a whole number of seconds between 0 and {LONGEST_WAIT_SECONDS}.")
+        raise wrong_parameter("wait", f"Must be a whole number of seconds between 0 and {LONGEST_WAIT_SECONDS}.")
     return seconds
 
 
-def _wrong(name: str, detail: str) -> Invalid:
+def wrong_parameter(name: str, detail: str) -> Invalid:
+    """What to raise for a query parameter with a value that it cannot have."""
     return Invalid(
         "request:user:parameter",
         f"{name}: {detail}",

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
-from django_filters import FilterSet
+from django.http import Http404
+from django_filters import FilterSet, MultipleChoiceFilter
 from rest_framework.exceptions import NotAuthenticated
 from rest_framework.generics import GenericAPIView
 from rest_framework.renderers import BaseRenderer, JSONRenderer
@@ -16,30 +17,51 @@ from rest_framework.views import APIView
 
 from controlplane.accounts.models import Scope
 from controlplane.rest import idempotency, paging
+from controlplane.rest.parsers import StrictParser
 from controlplane.rest.renderers import CsvRenderer
-from controlplane.rest.validation import check_parameters
+from controlplane.rest.validation import check_parameters, refuse_body, wrong_parameter
+
+WRITING = ("POST", "PATCH", "DELETE")
 
 
 class HearthView(APIView):
-    """``parameters`` names the query parameters that each method reads; ``redacted`` the answer's one-time secrets."""
+    """``parameters`` names the query parameters that each method reads, ``bodies`` the methods that read a body,
+    ``redacted`` the answer's one-time secrets."""
 
     read_scope: ClassVar[Scope | None] = Scope.READ
     write_scope: ClassVar[Scope | None] = Scope.ADMIN
     parameters: ClassVar[Mapping[str, Sequence[str]]] = {}
+    bodies: ClassVar[Sequence[str]] = ("POST", "PATCH")
     redacted: ClassVar[Sequence[str]] = ()
+    parser_classes = [StrictParser]
     metadata_class = None  # OPTIONS says nothing that openapi.yaml does not
 
     _claim: idempotency.Claim | None = None
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        check_parameters(request, self.known_parameters(request.method or "GET"))
-        if request.method == "POST":
+        method = "GET" if request.method == "HEAD" else request.method or "GET"
+        check_parameters(request, self.known_parameters(method), self.repeatable_parameters())
+        if method in WRITING and method not in self.bodies:
+            refuse_body(request)
+        if method == "POST":
             self._claim = idempotency.claim(request)
 
     def known_parameters(self, method: str) -> set[str]:
         """What ``?…=`` may name for this method."""
         return {*self.parameters.get(method, ()), "format"}
+
+    def repeatable_parameters(self) -> set[str]:
+        """Of them, those that may be given several times."""
+        return set()
+
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
+        try:
+            return super().perform_content_negotiation(request, force)
+        except Http404:
+            # The framework's word for ?format= with something else than the view's formats.
+            formats = ", ".join(renderer.format for renderer in self.get_renderers())
+            raise wrong_parameter("format", f"Must be one of {formats}.") from None
 
     def permission_denied(self, request: Request, message: str | None = None, code: str | None = None) -> Any:
         # The one permission class answers False only when nobody is signed in.
@@ -70,7 +92,7 @@ class RowsView(HearthView, GenericAPIView[Any]):
 
     renderer_classes = [JSONRenderer, CsvRenderer]
     filterset_class: ClassVar[type[FilterSet] | None] = None
-    ordering_fields: ClassVar[Mapping[str, str]] = {}
+    ordering_fields: ClassVar[Mapping[str, Any]] = {}
     ordering: ClassVar[str] = ""
     tie_breaker: ClassVar[str] = "pk"  # a unique field that cursors may show
 
@@ -99,7 +121,10 @@ class RowsView(HearthView, GenericAPIView[Any]):
 
     def known_parameters(self, method: str) -> set[str]:
         known = super().known_parameters(method)
-        if method in ("GET", "HEAD"):
-            filters = self.filterset_class.base_filters if self.filterset_class is not None else {}
-            known |= {*filters, *paging.PARAMETERS}
-        return known
+        return known | {*self._filters(), *paging.PARAMETERS} if method == "GET" else known
+
+    def repeatable_parameters(self) -> set[str]:
+        return {name for name, one in self._filters().items() if isinstance(one, MultipleChoiceFilter)}
+
+    def _filters(self) -> Mapping[str, Any]:
+        return self.filterset_class.base_filters if self.filterset_class is not None else {}

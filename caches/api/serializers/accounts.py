@@ -7,7 +7,8 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from caches.api.serializers.common import LinksField, NameField, ObjectSerializer
+from caches.api.serializers.common import LinksField, MomentField, NameField, ObjectSerializer
+from caches.services.webhooks import EVENTS
 from controlplane.accounts.models import Role, Scope, Token
 from controlplane.rest.validation import Input
 
@@ -41,13 +42,19 @@ class NewTokenSerializer(TokenSerializer):
 class TokenInput(Input):
     name = serializers.CharField(max_length=100)
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=Scope.choices), min_length=1, max_length=20)
-    expires_at = serializers.DateTimeField(required=False, allow_null=True, help_text="30 days from now by default")
+    expires_at = MomentField(required=False, allow_null=True, help_text="30 days from now by default")
     targets = serializers.ListField(
         child=serializers.CharField(max_length=200), required=False, default=list, max_length=100
     )
     addresses = serializers.ListField(
         child=serializers.CharField(max_length=64), required=False, default=list, max_length=100
     )
+
+    def validate_name(self, value: str) -> str:
+        # It is a part of the actor's name in logs and in the trail.
+        if not value.isprintable():
+            raise serializers.ValidationError("A name has printable characters only.", "not-printable")
+        return value
 
 
 class GrantSerializer(serializers.Serializer[Any]):
@@ -87,7 +94,7 @@ class WebhookSerializer(ObjectSerializer):
 class WebhookChanges(Input):
     url = serializers.URLField(required=False, max_length=1000)
     secret_name = serializers.CharField(required=False, max_length=100)
-    events = serializers.ListField(child=serializers.CharField(max_length=40), required=False, max_length=20)
+    events = serializers.ListField(child=serializers.ChoiceField(choices=EVENTS), required=False, max_length=20)
     enabled = serializers.BooleanField(required=False)
 
 

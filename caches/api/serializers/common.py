@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
+from django.utils.dateparse import parse_datetime
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from caches.api.links import links_of
+
+LONGEST_LABEL = 317  # a DNS name of 253, a slash, a name of 63
 
 
 class Links(serializers.Serializer[Any]):
@@ -52,6 +56,24 @@ class NameField(serializers.SlugField):
         return super().to_internal_value(data)
 
 
-def labels_field(**kwargs: Any) -> serializers.DictField:
-    """Label → value, both short text."""
-    return serializers.DictField(child=serializers.CharField(max_length=253, allow_blank=True), **kwargs)
+class MomentField(serializers.DateTimeField):
+    """A time in a body. It says its offset: hours of difference must not hang on where Hearth runs."""
+
+    def to_internal_value(self, value: Any) -> datetime:
+        if isinstance(value, str) and (moment := parse_datetime(value)) is not None and moment.tzinfo is None:
+            raise serializers.ValidationError("Say the offset from UTC, for example 2030-01-31T08:00:00Z.", "no-offset")
+        return super().to_internal_value(value)
+
+
+class LabelsField(serializers.DictField):
+    """Label → value, both short text; unlike in the framework's field the names are looked at as well."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(child=serializers.CharField(max_length=253, allow_blank=True), **kwargs)
+
+    def to_internal_value(self, data: Any) -> Any:
+        for name in data if isinstance(data, dict) else ():
+            if not 0 < len(name) <= LONGEST_LABEL or not name.isprintable():
+                detail = f"The name of a label is 1 to {LONGEST_LABEL} printable characters."
+                raise serializers.ValidationError(detail, "label")
+        return super().to_internal_value(data)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from caches.api.serializers.common import NameField, ObjectSerializer, labels_field
+from caches.api.serializers.common import LabelsField, NameField, ObjectSerializer
 from caches.selectors.nodes import free_bytes, last_known
 from controlplane.clusters.documents import NodeState
 from controlplane.clusters.models import ClusterType, Node
@@ -27,7 +27,7 @@ class ClusterSerializer(ObjectSerializer):
 class NodePoolSerializer(ObjectSerializer):
     name = serializers.CharField(source="full_name", help_text="cluster.pool")
     cluster = serializers.CharField(source="cluster.name")
-    selector = labels_field()
+    selector = LabelsField()
     priority = serializers.IntegerField()
     cache_path = serializers.CharField()
     high_watermark = serializers.FloatField()
@@ -38,6 +38,7 @@ class NodePoolSerializer(ObjectSerializer):
     node_bytes_per_second = serializers.IntegerField(allow_null=True)
     evict_grace_seconds = serializers.IntegerField()
     settle_seconds = serializers.IntegerField()
+    startup_taint = serializers.BooleanField()
     paused = serializers.BooleanField()
     status_interval_seconds = serializers.FloatField()
     freshness_seconds = serializers.FloatField()
@@ -49,7 +50,7 @@ class NodePoolSerializer(ObjectSerializer):
 class NodePoolChanges(Input):
     """What may be changed of a pool; only the fields that are sent."""
 
-    selector = labels_field(required=False, allow_empty=False)
+    selector = LabelsField(required=False, allow_empty=False)
     priority = serializers.IntegerField(required=False, min_value=-1000, max_value=1000)
     high_watermark = serializers.FloatField(required=False, min_value=0.05, max_value=1)
     low_watermark = serializers.FloatField(required=False, min_value=0.05, max_value=1)
@@ -61,6 +62,9 @@ class NodePoolChanges(Input):
     )
     evict_grace_seconds = serializers.IntegerField(required=False, min_value=0, max_value=31_536_000)
     settle_seconds = serializers.IntegerField(required=False, min_value=0, max_value=86_400)
+    startup_taint = serializers.BooleanField(
+        required=False, help_text="remove the taint hearth.dev/cold from a node once what is pinned there is warm"
+    )
     paused = serializers.BooleanField(required=False)
     status_interval_seconds = serializers.FloatField(required=False, min_value=1, max_value=3600)
     freshness_seconds = serializers.FloatField(required=False, min_value=2, max_value=86_400)
@@ -70,7 +74,7 @@ class NodePoolChanges(Input):
 class NodePoolInput(NodePoolChanges):
     cluster = NameField(max_length=63)
     name = NameField(max_length=63)
-    selector = labels_field(allow_empty=False)
+    selector = LabelsField(allow_empty=False)
     cache_path = serializers.CharField(required=False, max_length=500)
 
 
@@ -99,7 +103,7 @@ class NodeSerializer(ObjectSerializer):
     other_bytes = serializers.IntegerField()
     reserved_bytes = serializers.IntegerField()
     coverage = CoverageSerializer()
-    labels = labels_field()
+    labels = LabelsField()
     conditions = serializers.JSONField()
     orphans = serializers.JSONField()
     joined_at = serializers.DateTimeField()

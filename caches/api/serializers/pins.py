@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from datetime import time
+from functools import cache
 from typing import Any
 from zoneinfo import available_timezones
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from caches.api.serializers.common import ConditionSerializer, ObjectSerializer, labels_field
+from caches.api.serializers.common import ConditionSerializer, LabelsField, MomentField, ObjectSerializer
 from caches.domain.pool_view import PlacementType
 from caches.models import GateType, Pin
 from controlplane.clusters.documents import ArtifactKind
@@ -18,17 +21,27 @@ KINDS = [kind.value for kind in ArtifactKind]
 PLACEMENTS = [kind.value for kind in PlacementType]
 # PositiveIntegerField's end; also about 68 years.
 MOST = 2_147_483_647
+_LOCAL_TIME = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,6})?)?")
+
+
+class LocalTimeField(serializers.TimeField):
+    """A time of day in the window's own zone. An offset is refused: the framework would drop it."""
+
+    def to_internal_value(self, value: Any) -> time:
+        if isinstance(value, str) and not _LOCAL_TIME.fullmatch(value):
+            self.fail("invalid", format="hh:mm[:ss[.uuuuuu]]")
+        return super().to_internal_value(value)
 
 
 class WindowInput(Input):
     """Local times of day; an end before the start wraps midnight."""
 
-    start = serializers.TimeField()
-    end = serializers.TimeField()
+    start = LocalTimeField()
+    end = LocalTimeField()
     time_zone = serializers.CharField(max_length=64)
 
     def validate_time_zone(self, value: str) -> str:
-        if value not in available_timezones():
+        if value not in _time_zones():
             raise serializers.ValidationError("There is no such time zone; an example is Europe/Berlin.", "unknown")
         return value
 
@@ -36,22 +49,25 @@ class WindowInput(Input):
 class GateInput(Input):
     type = serializers.ChoiceField(choices=GateType.choices, default=GateType.ALL)
     value = serializers.IntegerField(
-        min_value=0, max_value=MOST, default=100, help_text="nodes (Count), percent (Percent) or seconds (Timeout)"
+        min_value=0,
+        max_value=MOST,
+        required=False,
+        help_text="nodes (Count), percent (Percent, by default 100) or seconds (Timeout)",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        _check_percent(attrs)
-        return attrs
+        return _with_value(attrs)
 
 
 class PlacementInput(Input):
     type = serializers.ChoiceField(choices=PLACEMENTS, default=PlacementType.ALL.value)
-    value = serializers.IntegerField(min_value=1, max_value=MOST, default=100, help_text="nodes or percent")
+    value = serializers.IntegerField(
+        min_value=1, max_value=MOST, required=False, help_text="nodes (Count) or percent (Percent, by default 100)"
+    )
     spread_label = serializers.CharField(max_length=200, allow_blank=True, default="")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        _check_percent(attrs)
-        return attrs
+        return _with_value(attrs)
 
 
 class RetentionInput(Input):
@@ -69,9 +85,9 @@ class PinChanges(Input):
     )
     priority = serializers.IntegerField(required=False, min_value=0, max_value=1000)
     placement = PlacementInput(required=False)
-    node_selector = labels_field(required=False)
+    node_selector = LabelsField(required=False)
     window = WindowInput(required=False, allow_null=True)
-    needed_at = serializers.DateTimeField(required=False, allow_null=True)
+    needed_at = MomentField(required=False, allow_null=True)
     suspended = serializers.BooleanField(required=False)
     retention = RetentionInput(required=False)
     gate = GateInput(required=False)
@@ -122,7 +138,7 @@ class PinSerializer(ObjectSerializer):
     artifacts = serializers.ListField(child=serializers.ChoiceField(choices=KINDS))
     priority = serializers.IntegerField()
     placement = PlacementSerializer(source="*")
-    node_selector = labels_field()
+    node_selector = LabelsField()
     window = serializers.SerializerMethodField()
     needed_at = serializers.DateTimeField(allow_null=True)
     suspended = serializers.BooleanField()
@@ -139,6 +155,17 @@ class PinSerializer(ObjectSerializer):
         return WindowSerializer(pin).data if pin.window_start is not None else None
 
 
-def _check_percent(attrs: dict[str, Any]) -> None:
-    if attrs.get("type") == "Percent" and not 1 <= attrs["value"] <= 100:
+def _with_value(attrs: dict[str, Any]) -> dict[str, Any]:
+    if "value" not in attrs and attrs["type"] in ("Count", "Timeout"):
+        # There is no number of nodes or seconds that nobody would be surprised by.
+        raise serializers.ValidationError({"value": ["Say how many."]}, "required")
+    attrs.setdefault("value", 100)
+    if attrs["type"] == "Percent" and not 1 <= attrs["value"] <= 100:
         raise serializers.ValidationError({"value": ["A percentage is between 1 and 100."]})
+    return attrs
+
+
+@cache
+def _time_zones() -> frozenset[str]:
+    # Asking reads a directory of hundreds of files.
+    return frozenset(available_timezones())
