@@ -55,6 +55,9 @@ def _continue(board: Board, pin: PinView, rank: int, ledger: Ledger, entry: Entr
     if pin.suspended:
         board.wait(ledger, pin, *_SUSPENDED, count=remainder)
         return
+    if ledger.node.state is NodeState.TERMINATING:
+        board.wait(ledger, pin, WaitReason.NODE_NOT_READY, _ENDING, count=remainder)
+        return
     if entry.digest in ledger.withdrawn:
         ledger.withdrawn.discard(entry.digest)
         ledger.book(entry.digest, written, remainder)
@@ -209,6 +212,7 @@ def _no_slot(board: Board, ledger: Ledger) -> str:
 
 
 _SPOKEN_FOR = "the room here is spoken for by a transfer that waits for its turn"
+_ENDING = "the end of the node was announced: its bytes would be lost"
 _SUSPENDED: Obstacle = (WaitReason.SUSPENDED, "the pin is suspended; resume it to go on", None)
 
 

@@ -55,7 +55,7 @@ class Ledger:
     going: dict[str, Going] = field(default_factory=dict)
     promised: set[str] = field(default_factory=set)  # would go for a move that still waits for its turn
     owed: int = 0  # what the promised entries hold meanwhile, less what those moves are going to write
-    withdrawn: set[str] = field(default_factory=set)  # in flight and only wanted by suspended pins
+    withdrawn: set[str] = field(default_factory=set)  # in flight, and only suspended pins want it or its node ends
     moving: set[str] = field(default_factory=set)  # holds one of the node's download slots
     lines: dict[str, Line] = field(default_factory=dict)
     amounts: dict[str, tuple[int, int]] = field(default_factory=dict)  # digest -> (written, reserved)

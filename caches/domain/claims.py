@@ -105,7 +105,7 @@ def _settle_entry(board: Board, ledger: Ledger, digest: str, suspended: list[Pin
         board.notes.append(
             f"node {ledger.node.name}: {board.name(digest)} was asked to go and stays, protected by {protection.value}"
         )
-    withdrawn = False
+    withdrawn = ledger.node.state is NodeState.TERMINATING
     if unfinished and claim is None:
         if any(pin.digest == digest and _selects(pin, ledger) for pin in suspended):
             withdrawn = True

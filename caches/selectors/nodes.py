@@ -102,6 +102,8 @@ def last_known(node: Node) -> str | None:
         return None
     if not node.ready:
         return NodeState.NOT_READY
+    if node.terminating_at is not None:
+        return NodeState.TERMINATING
     return NodeState.READY if node.schedulable else NodeState.CORDONED
 
 
@@ -124,6 +126,7 @@ def _node_state(now: datetime) -> Case:
         When(lost_at__isnull=False, then=Value(NodeState.LOST.value)),
         When(Q(ready__isnull=True) | stale(now, "observed_at", "pool__"), then=Value(NodeState.UNKNOWN.value)),
         When(ready=False, then=Value(NodeState.NOT_READY.value)),
+        When(terminating_at__isnull=False, then=Value(NodeState.TERMINATING.value)),
         When(stale(now, "reported_at", "pool__"), then=Value(NodeState.UNKNOWN.value)),
         When(schedulable=True, then=Value(NodeState.READY.value)),
         default=Value(NodeState.CORDONED.value),

@@ -153,6 +153,7 @@ def state_of(node: Node, pool: NodePool, now: datetime) -> NodeState:
         lost_at=node.lost_at,
         freshness_seconds=pool.freshness_seconds,
         now=now,
+        terminating=node.terminating_at is not None,
     )
 
 

@@ -19,6 +19,7 @@ from caches.models import Artifact, CacheEntry, NodeProjection, SourceConnection
 from caches.selectors.store_rates import store_rates_shared
 from caches.services.connections import connection_spec
 from caches.services.loop_labels import labels_apply
+from caches.services.loop_taints import cold_taints_remove
 from caches.services.projecting import Wanted, node_caches_apply
 from caches.sources.secrets import read_secret
 from controlplane.clusters.codec import dumps
@@ -64,7 +65,10 @@ def plan_apply(
     for name in sorted({c.secret_name for item in changed for c in item.spec.connections} & secrets.keys()):
         gateway.apply_secret(name, secrets[name])
     problems += node_caches_apply(wanted=changed, gateway=gateway, now=now)
-    return problems + labels_apply(nodes=nodes, rows=rows, leaving=leaving, gateway=gateway, now=now)
+    problems += labels_apply(nodes=nodes, rows=rows, leaving=leaving, gateway=gateway, now=now)
+    return problems + (
+        cold_taints_remove(nodes=nodes, view=view, plan=plan, gateway=gateway) if pool.startup_taint else []
+    )
 
 
 def _desired_write(nodes: Sequence[Node], plan: Plan, now: datetime) -> Mapping[UUID, dict[str, CacheEntry]]:

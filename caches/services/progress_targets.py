@@ -67,6 +67,7 @@ def _state(node: Node, now: datetime) -> NodeState:
         lost_at=node.lost_at,
         freshness_seconds=_freshness(node),
         now=now,
+        terminating=node.terminating_at is not None,
     )
 
 

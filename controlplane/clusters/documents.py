@@ -32,6 +32,7 @@ class NodeState(StrEnum):
     READY = "Ready"
     NOT_READY = "NotReady"
     CORDONED = "Cordoned"
+    TERMINATING = "Terminating"
     LOST = "Lost"
     UNKNOWN = "Unknown"
 

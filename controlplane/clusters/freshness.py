@@ -21,11 +21,13 @@ def node_state(
     lost_at: datetime | None,
     freshness_seconds: float,
     now: datetime,
+    terminating: bool = False,
 ) -> NodeState:
     """The state of one node row. ``observed_at`` is the cluster's last word, ``reported_at`` the agent's.
 
     Lost outranks everything. A cluster that has not spoken lately makes all it said Unknown. A node that the cluster
-    calls not ready is NotReady however old its agent's report is; a ready one whose agent is silent is Unknown.
+    calls not ready is NotReady however old its agent's report is; a ready one whose agent is silent is Unknown, unless
+    its end was announced: nothing more is sent to a Terminating node.
     """
     if lost_at is not None:
         return NodeState.LOST
@@ -33,6 +35,8 @@ def node_state(
         return NodeState.UNKNOWN
     if not ready:
         return NodeState.NOT_READY
+    if terminating:
+        return NodeState.TERMINATING
     if not is_fresh(reported_at, freshness_seconds=freshness_seconds, now=now):
         return NodeState.UNKNOWN
     return NodeState.READY if schedulable else NodeState.CORDONED

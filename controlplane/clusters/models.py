@@ -42,6 +42,9 @@ class NodePool(Row):
     node_bytes_per_second = models.BigIntegerField(null=True, blank=True)
     evict_grace_seconds = models.PositiveIntegerField(default=600)
     settle_seconds = models.PositiveIntegerField(default=0)
+    startup_taint = models.BooleanField(
+        default=False, help_text="remove the taint hearth.dev/cold from a node once what is pinned there is warm"
+    )
     paused = models.BooleanField(default=False)
     status_interval_seconds = models.FloatField(default=30)
     freshness_seconds = models.FloatField(default=120, help_text="older observations read as Unknown")
@@ -76,6 +79,8 @@ class Node(Row):
     labels = models.JSONField(default=dict)
     ready = models.BooleanField(null=True)
     schedulable = models.BooleanField(default=True)
+    taints = models.JSONField(default=list)
+    terminating_at = models.DateTimeField(null=True, blank=True, help_text="announced end, e.g. a spot interruption")
     joined_at = models.DateTimeField()
     observed_at = models.DateTimeField(null=True, help_text="last time the cluster confirmed the node")
     reported_at = models.DateTimeField(null=True, help_text="last status written by the node's agent")

@@ -19,6 +19,7 @@ from controlplane.clusters.models import Cluster, Node, NodePool
 from controlplane.clusters.sinks import tell_pools_changed
 
 ERROR_LENGTH = 1000
+_TAKEN = ("labels", "ready", "schedulable", "taints", "terminating_at", "lost_at")  # what an observation overwrites
 
 
 @dataclass(slots=True)
@@ -120,7 +121,7 @@ def _apply(
     batch, confirmed = _decide(cluster, items, gone, at, reopen=reopen)
     live = Node.objects.filter(cluster=cluster, lost_at=None)
     live.filter(pk__in=[row.pk for row in batch.lost]).update(lost_at=at, ready=None)
-    Node.objects.bulk_update(batch.changed, ["labels", "ready", "schedulable", "lost_at"], batch_size=500)
+    Node.objects.bulk_update(batch.changed, list(_TAKEN), batch_size=500)
     Node.objects.bulk_create(batch.created, batch_size=500)
     live.filter(uid__in=confirmed).update(observed_at=Greatest(F("observed_at"), at))
     pools = {row.pool_id for row in (*batch.lost, *batch.changed)}
@@ -180,6 +181,8 @@ def _new(cluster: Cluster, item: ObservedNode, at: datetime) -> Node:
         labels=dict(item.labels),
         ready=item.ready,
         schedulable=item.schedulable,
+        taints=list(item.taints),
+        terminating_at=item.terminating_at,
         joined_at=item.created_at,
         observed_at=at,
     )
@@ -187,8 +190,9 @@ def _new(cluster: Cluster, item: ObservedNode, at: datetime) -> Node:
 
 def _take(row: Node, item: ObservedNode) -> bool:
     """Copy what was observed into the row; False when it said so already."""
-    seen = (dict(item.labels), item.ready, item.schedulable, None)
-    if (row.labels, row.ready, row.schedulable, row.lost_at) == seen:
+    seen = (dict(item.labels), item.ready, item.schedulable, list(item.taints), item.terminating_at, None)
+    if tuple(getattr(row, name) for name in _TAKEN) == seen:
         return False
-    row.labels, row.ready, row.schedulable, row.lost_at = seen
+    for name, value in zip(_TAKEN, seen, strict=True):
+        setattr(row, name, value)
     return True

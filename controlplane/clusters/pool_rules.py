@@ -94,6 +94,7 @@ FIELDS: Mapping[str, Rule] = {
     "node_bytes_per_second": _optional(_whole(1024, 2**50)),
     "evict_grace_seconds": _whole(0, 7 * 86400),
     "settle_seconds": _whole(0, 86400),
+    "startup_taint": _flag,
     "paused": _flag,
     "status_interval_seconds": _number(0.2, 3600),
     "freshness_seconds": _number(1, 86400),

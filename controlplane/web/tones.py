@@ -38,6 +38,7 @@ LOOKS = {
     "Unknown": Look(_UNKNOWN, "question", "Nobody has reported for too long: it may or may not be true any more."),
     # nodes
     "NotReady": Look(_BAD, "cross", "The cluster says that the node is not ready."),
+    "Terminating": Look(_WARN, "gone", "Its end was announced: downloads stop there, and substitutes are warmed first."),
     "Cordoned": Look(_WARN, "pause", "No new work is scheduled on the node."),
     # operations and their targets
     "Pending": Look(_IDLE, "clock", "Waits to start."),
