@@ -27,6 +27,9 @@ def webhook_create(
 ) -> Webhook:
     """A new webhook. Clash when the name is taken, Invalid for an address or secret that cannot work."""
     _check({"url": url, "secret_name": secret_name})
+    # Asked first, so that an ordinary duplicate is no error in the log of PostgreSQL; the constraint decides races.
+    if Webhook.objects.filter(name=name).exists():
+        raise _taken(name)
     try:
         with transaction.atomic():
             webhook = Webhook.objects.create(
@@ -34,9 +37,7 @@ def webhook_create(
             )
             _audit(actor, "webhook.create", webhook, None, _facts(webhook))
     except IntegrityError as error:
-        raise Clash(
-            "webhook:user:exists", f"There is a webhook {name} already.", next_step="Change it, or choose another name."
-        ) from error
+        raise _taken(name) from error
     return webhook
 
 
@@ -63,6 +64,12 @@ def webhook_delete(*, actor: Actor, webhook_id: UUID, if_updated_at: datetime | 
         webhook = _locked(webhook_id, if_updated_at)
         _audit(actor, "webhook.delete", webhook, _facts(webhook), None)
         webhook.delete()
+
+
+def _taken(name: str) -> Clash:
+    return Clash(
+        "webhook:user:exists", f"There is a webhook {name} already.", next_step="Change it, or choose another name."
+    )
 
 
 def _locked(webhook_id: UUID, if_updated_at: datetime | None) -> Webhook:
