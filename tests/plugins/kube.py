@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from _pytest.terminal import TerminalReporter
 
-from controlplane.embedded.kube.cluster import KubeCluster
+from controlplane.embedded.kube.cluster import KubeCluster, missing_for_nodes
 
 GIVEN = "HEARTH_TEST_KUBECONFIG"
+NODES = ("node-a", "node-b", "node-c")
 _FIXTURES = {"kube_api", "kube_cluster", "own_kube_api"}
 
 
@@ -42,11 +44,11 @@ class GivenCluster:
 
 
 @contextmanager
-def running(label: str) -> Iterator[KubeCluster]:
+def running(label: str, *, registry: bool = False) -> Iterator[KubeCluster]:
     """A cluster of its own in a temporary folder, for tests of the harness and for those that break everything."""
     folder = Path(tempfile.mkdtemp(prefix="hearth-kube-"))
     try:
-        with KubeCluster(folder, label=label) as cluster:
+        with KubeCluster(folder, label=label, registry=registry) as cluster:
             yield cluster
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -69,3 +71,34 @@ def kube_api(request: pytest.FixtureRequest) -> KubeCluster | GivenCluster:
         return GivenCluster(Path(given))
     cluster: KubeCluster = request.getfixturevalue("own_kube_api")
     return cluster
+
+
+@pytest.fixture(scope="session")
+def kube_cluster() -> Iterator[KubeCluster]:
+    """Three nodes ``node-a``, ``node-b``, ``node-c`` with stores of 512 MiB, and a registry.
+
+    Give each test its own namespace; a test that kills a node starts it again, one that adds a node removes it.
+    """
+    if os.environ.get(GIVEN):
+        pytest.skip("looks into the nodes, which must be our own")
+    missing = missing_for_nodes()
+    if missing and not os.environ.get("CI"):
+        pytest.skip(missing)
+    with running("This test run", registry=True) as cluster:
+        for name in NODES:
+            cluster.add_node(name)
+        yield cluster
+
+
+@pytest.hookimpl
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """Say what did not run for want of root or packages; a line of dots would hide it."""
+    missing = missing_for_nodes()
+    unrun = [
+        report for report in terminalreporter.stats.get("skipped", []) if missing and missing in str(report.longrepr)
+    ]
+    if unrun:
+        terminalreporter.section("not run: Kubernetes nodes")
+        terminalreporter.write_line(missing)
+        for report in unrun:
+            terminalreporter.write_line(f"  {report.nodeid}")

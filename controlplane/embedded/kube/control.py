@@ -122,6 +122,18 @@ class ControlPlane:
         }
         return self._controller(CONTROLLERS, self._controllers, options)
 
+    def door_spec(self) -> Spec:
+        """How pods reach the API server: its service address leads to loopback, where it listens."""
+        options = {
+            "listen-addr": f"{self.network.service_address}:443",
+            "endpoints": f"{ports.HOST}:{self._api}",
+            # It leaves a stopped API server alone for this long; the default is a minute.
+            "retry-delay": "500ms",
+        }
+        argv = [self._program, ETCD, "gateway", "start", *(f"--{key}={value}" for key, value in options.items())]
+        probe = api.Client(f"https://{self.network.service_address}", self.certificates.folder, ADMIN)
+        return Spec(name="door", argv=argv, cwd=self.folder, ready=lambda: probe.is_ready("/readyz"), stop_within=3.0)
+
     def compact(self) -> int:
         """Forget every revision but the last; returns it. The API server must be running or stopped, either will do."""
         etcd = api.Client(f"https://{ports.HOST}:{self._etcd}", self.certificates.folder, ETCD)

@@ -1,0 +1,179 @@
+"""The nodes of the harness: pods run on them, each has its own disk, and they take faults as machines do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.embedded import records
+from controlplane.embedded.kube import cgroups, links
+from controlplane.embedded.kube.api import ApiError, Client, Document
+from controlplane.embedded.kube.cluster import KubeCluster
+from controlplane.embedded.kube.node import MEBIBYTE, KubeNode
+from controlplane.embedded.problems import EmbeddedError
+
+pytestmark = [pytest.mark.e2e, pytest.mark.faults]
+
+_PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture
+def extra(kube_cluster: KubeCluster) -> Iterator[KubeNode]:
+    """A node that a test may break; taken away afterwards."""
+    kube_cluster.add_node("extra", labels={"pool": "extra"}, taints=["only=extra:NoSchedule"], disk_bytes=8 * MEBIBYTE)
+    yield kube_cluster.nodes["extra"]
+    kube_cluster.nodes["extra"].remove()
+
+
+def run(cluster: KubeCluster, name: str, node: str, script: str) -> Document:
+    """Run a shell script as a pod on a node until it ends or is ready; returns the pod."""
+    container = {
+        "name": "main",
+        "image": cluster.pause_image,
+        "command": ["/bin/sh", "-c", script],
+        "volumeMounts": [{"name": "store", "mountPath": "/store"}],
+    }
+    spec = {
+        "nodeName": node,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [container],
+        "volumes": [{"name": "store", "hostPath": {"path": str(cluster.cache_path)}}],
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+    def created() -> bool:
+        # The namespace's service account follows the namespace by a moment.
+        with contextlib.suppress(ApiError):
+            cluster.client.post(_PODS, pod)
+            return True
+        return False
+
+    assert records.wait_until(created, 20)
+    assert records.wait_until(lambda: _settled(cluster.client, name), 40), cluster.client.get(f"{_PODS}/{name}")[
+        "status"
+    ]
+    return cluster.client.get(f"{_PODS}/{name}")
+
+
+def _settled(client: Client, name: str) -> bool:
+    status = client.get(f"{_PODS}/{name}")["status"]
+    ready = any(row["type"] == "Ready" and row["status"] == "True" for row in status.get("conditions", []))
+    return ready or status["phase"] in {"Succeeded", "Failed"}
+
+
+def logs(cluster: KubeCluster, name: str) -> str:
+    """What a pod printed; through the API server and the kubelet."""
+    url = f"{cluster.server}{_PODS}/{name}/log"
+    with urllib.request.urlopen(url, timeout=10, context=cluster.client._tls) as answer:
+        return str(answer.read().decode())
+
+
+def test_it_shows_each_node_its_own_disk_at_the_same_path(kube_cluster: KubeCluster) -> None:
+    for node in ("node-a", "node-b"):
+        run(kube_cluster, f"disk-{node}", node, f"echo {node} > /store/whose && cat /store/whose")
+    a, b = kube_cluster.nodes["node-a"], kube_cluster.nodes["node-b"]
+    assert (a.store / "whose").read_text() == "node-a\n"
+    assert (b.store / "whose").read_text() == "node-b\n"
+    assert logs(kube_cluster, "disk-node-b") == "node-b\n"
+    assert list(kube_cluster.cache_path.iterdir()) == []
+
+
+def test_it_reaches_pods_of_other_nodes_and_the_api_server(kube_cluster: KubeCluster) -> None:
+    server = run(kube_cluster, "net-server", "node-a", "echo here > /tmp/index.html; httpd -f -p 8080 -h /tmp")
+    address = server["status"]["podIP"]
+    asks = f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc {address} 8080; "
+    asks += "nc -w 2 $KUBERNETES_SERVICE_HOST 443 </dev/null && echo the door is open"
+    run(kube_cluster, "net-client", "node-b", asks)
+    said = logs(kube_cluster, "net-client")
+    assert "here\n" in said
+    assert "the door is open" in said
+
+
+def test_it_leaves_pods_no_way_out_of_the_cluster(kube_cluster: KubeCluster) -> None:
+    run(kube_cluster, "net-out", "node-a", "cat /proc/net/route")
+    destinations = {line.split()[1] for line in logs(kube_cluster, "net-out").splitlines()[1:]}
+    # A default route is written 00000000; every address of the cluster ends in the byte 0A, for 10.
+    assert destinations
+    assert {route for route in destinations if not route.endswith("0A")} == set()
+    whole = kube_cluster.control.network.whole
+    assert [row["type"] for row in links.routes() if row["dst"] == whole] == ["blackhole"]
+
+
+def test_it_gives_labels_and_taints_to_a_new_node(kube_cluster: KubeCluster, extra: KubeNode) -> None:
+    node = kube_cluster.client.get("/api/v1/nodes/extra")
+    assert node["metadata"]["labels"]["pool"] == "extra"
+    assert {"key": "only", "value": "extra", "effect": "NoSchedule"} in node["spec"]["taints"]
+
+
+def test_it_has_a_disk_that_really_fills(extra: KubeNode) -> None:
+    extra.fill(7 * MEBIBYTE)
+    with pytest.raises(OSError, match="No space left"):
+        (extra.store / "more").write_bytes(os.urandom(2 * MEBIBYTE))
+    with pytest.raises(EmbeddedError, match="no room"):
+        extra.fill(9 * MEBIBYTE)
+    (extra.store / "more").unlink()
+    extra.fill(0)
+    assert (extra.store / "more").write_bytes(b"x" * 2 * MEBIBYTE)
+
+
+def test_it_keeps_pods_running_while_a_node_is_dead(kube_cluster: KubeCluster, extra: KubeNode) -> None:
+    before = run(kube_cluster, "survivor", "extra", "while true; do sleep 1; done")
+    extra.kill()
+    alive = cgroups.processes(extra.cgroup)
+    extra.start()
+    assert alive
+    after = kube_cluster.client.get(f"{_PODS}/survivor")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["status"]["containerStatuses"][0]["restartCount"] == 0
+    assert (
+        after["status"]["containerStatuses"][0]["containerID"]
+        == before["status"]["containerStatuses"][0]["containerID"]
+    )
+
+
+def test_it_ends_every_process_of_a_node_that_loses_power(kube_cluster: KubeCluster, extra: KubeNode) -> None:
+    run(kube_cluster, "victim", "extra", "while true; do sleep 1; done")
+    (extra.store / "kept").write_text("still here")
+    extra.kill(pods=True)
+    assert cgroups.processes(extra.cgroup) == set()
+    extra.start()
+    assert (extra.store / "kept").read_text() == "still here"
+
+
+def test_it_replaces_a_machine_under_the_same_name(kube_cluster: KubeCluster, extra: KubeNode) -> None:
+    (extra.store / "old").write_text("of the old machine")
+    old = extra.uid
+    new = extra.replace()
+    assert new.uid != old
+    assert list(new.store.iterdir()) == []
+    assert kube_cluster.nodes["extra"] is new
+    run(kube_cluster, "on-new-machine", "extra", "echo works")
+    assert logs(kube_cluster, "on-new-machine") == "works\n"
+
+
+def test_it_obeys_the_api_server_alone(kube_cluster: KubeCluster) -> None:
+    url = f"https://{kube_cluster.nodes['node-a'].address}:10250/pods"
+    stranger = ssl.create_default_context()
+    stranger.check_hostname = False
+    stranger.verify_mode = ssl.CERT_NONE
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(url, timeout=5, context=stranger)
+    with refused.value:
+        assert refused.value.code == 401
+
+
+def test_it_holds_nodes_to_their_own_objects(kube_cluster: KubeCluster) -> None:
+    as_a = Client(kube_cluster.server, kube_cluster.folder / "pki", "node-node-a")
+    with pytest.raises(ApiError) as refused:
+        as_a.merge("/api/v1/nodes/node-b", {"metadata": {"labels": {"stolen": "yes"}}})
+    assert refused.value.status == 403
+    assert "stolen" not in json.dumps(kube_cluster.client.get("/api/v1/nodes/node-b"))
