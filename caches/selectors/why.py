@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from caches.domain.plans import Eviction, Move, Plan, Refusal, Wait
+from caches.domain.plans import Eviction, Move, Plan, Refusal, Wait, WaitReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +48,29 @@ class Preview:
 def pin_fits(plans: Sequence[Plan], digest: str, pools: Sequence[str] = ()) -> Preview:
     """The lines of the plans that concern one artifact, node by node; ``pools`` are the plans' full names."""
     nodes: list[NodeFit] = []
+    times: list[float | None] = []
     for plan, pool in zip(plans, pools or [plan.pool for plan in plans], strict=True):
-        nodes += _pool_fits(plan, digest, pool)
-    moving = [node.seconds for node in nodes if node.bytes and node.verdict in ("Fits", "Evicts", "Waits")]
-    known = [seconds for seconds in moving if seconds is not None]
-    estimates = [plan.estimated_seconds for plan in plans if plan.estimated_seconds is not None]
+        fits = list(_pool_fits(plan, digest, pool))
+        nodes += fits
+        times += _times(plan, fits)
     return Preview(
         nodes=tuple(sorted(nodes, key=lambda node: (node.pool, node.node))),
         bytes=sum(node.bytes for node in nodes if node.verdict != "CannotFit"),
-        seconds=max(estimates or known, default=None) if moving else None,
+        # One pool that nothing was measured for leaves the whole without a time.
+        seconds=max((time for time in times if time is not None), default=None) if None not in times else None,
         basis=max((plan.estimate_basis for plan in plans), default=0),
         notes=tuple(note for plan in plans for note in plan.notes),
     )
+
+
+def _times(plan: Plan, fits: Sequence[NodeFit]) -> list[float | None]:
+    """How long the pool takes: nothing where nothing moves, None where that was never measured."""
+    moving = [fit for fit in fits if fit.bytes and fit.verdict in ("Fits", "Evicts", "Waits")]
+    # Only what waits for its turn is in the plan's estimate: nobody knows what the others will find.
+    timed = [fit for fit in moving if fit.wait is None or fit.wait.reason is WaitReason.PACING]
+    if timed and plan.estimated_seconds is not None:
+        return [plan.estimated_seconds]
+    return [fit.seconds for fit in timed]
 
 
 def _pool_fits(plan: Plan, digest: str, pool: str) -> Iterable[NodeFit]:
