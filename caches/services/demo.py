@@ -91,18 +91,31 @@ def demo_bootstrap(*, store: DemoStore | None, nodes: int, say: Say) -> None:
 
 
 def admin_create(say: Say) -> None:
-    """A superuser with a generated password, kept in a file of mode 0600; nothing when there is a user already."""
-    if User.objects.filter(is_superuser=True).exists():
-        return
+    """A superuser with a generated password, kept in a file of mode 0600; nothing when there is a user already.
+
+    The file has its name only once the account exists, so whoever waits for the file may sign in.
+    """
     path = Path(settings.STATE_DIR) / "admin-password"
+    unfinished = path.with_name("admin-password.new")
+    if not User.objects.filter(is_superuser=True).exists():
+        _admin_create(path, unfinished)
+        say("Made the user admin.")
+    if unfinished.exists():
+        unfinished.replace(path)
+
+
+def _admin_create(path: Path, unfinished: Path) -> None:
     # The file first: a kill between the two must not leave an account that nobody can enter.
-    if not path.exists():
+    if not path.exists() and not unfinished.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        beside = path.with_name(f"admin-password.{os.getpid()}")
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write(secrets.token_urlsafe(15) + "\n")
+        beside.replace(unfinished)  # whole or not at all: an empty password is none
+    password = (unfinished if unfinished.exists() else path).read_text().strip()
     with transaction.atomic():
-        user = User.objects.create_superuser(username="admin", password=path.read_text().strip())
+        user = User.objects.create_superuser(username="admin", password=password)
         audit_write(
             actor=DEMO,
             action="user.create",
@@ -111,7 +124,6 @@ def admin_create(say: Say) -> None:
             object_name="admin",
             after={"role": "Admin"},
         )
-    say("Made the user admin.")
 
 
 def fleet_create(nodes: int) -> Cluster:

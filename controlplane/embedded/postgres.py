@@ -16,6 +16,7 @@ from pathlib import Path
 import psycopg
 
 from controlplane.embedded import ports, records, spawn
+from controlplane.embedded.files import write_private
 from controlplane.embedded.problems import EmbeddedError
 from controlplane.embedded.processes import Spec
 
@@ -50,10 +51,10 @@ class Postgres:
         secret = self.folder / "password"
         if not self.data.exists():
             self._password = self._password or secrets.token_hex(24)
-            secret.touch(mode=0o600)
-            secret.write_text(self._password)
+            write_private(secret, self._password)
             self._own(secret)
             self._create(secret)
+        self._check(secret)
         self._password = secret.read_text().strip()
         self._forget_dead_server()
 
@@ -125,6 +126,15 @@ class Postgres:
         cwd = self.folder if self._identity is None else Path("/")
         spawn.run(argv, identity=self._identity, cwd=cwd, what="Creating the database")
         unfinished.rename(self.data)
+
+    def _check(self, secret: Path) -> None:
+        """What somebody removed cannot be made up: say so instead of starting on half a database."""
+        for needed in (self.data / "PG_VERSION", secret):
+            if not needed.is_file():
+                raise EmbeddedError(
+                    f"{needed} is missing, so the database in {self.folder} cannot be used. "
+                    f"Put it back from a copy, or remove {self.folder} to start with an empty database."
+                )
 
     def _forget_dead_server(self) -> None:
         """Remove postmaster.pid unless a server really runs on this data: the pid may be another program's by now."""

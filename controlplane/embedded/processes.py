@@ -102,6 +102,11 @@ class Supervisor:
 
     def start(self, *specs: Spec) -> None:
         """Start processes side by side and wait until every one is ready; EmbeddedError with its log if not."""
+        self.begin(*specs)
+        self.await_ready(*(spec.name for spec in specs))
+
+    def begin(self, *specs: Spec) -> None:
+        """Start processes side by side without waiting; ``await_ready`` them before anybody relies on them."""
         batch: list[Child] = []
         self._batches.append(batch)
         for spec in specs:
@@ -110,8 +115,11 @@ class Supervisor:
             child = Child(spec, self._spawn(spec), time.monotonic())
             self._children[spec.name] = child
             batch.append(child)
-        for spec in specs:
-            self._await_ready(self._children[spec.name])
+
+    def await_ready(self, *names: str) -> None:
+        """Wait until each of these processes is ready; EmbeddedError with its last words if one will not be."""
+        for name in names:
+            self._await_ready(self._children[name])
 
     def check(self) -> list[str]:
         """Restart what died, later each time; returns a sentence for each event. Call it about every half second."""
@@ -122,7 +130,7 @@ class Supervisor:
             if child.next_start is None and child.process.poll() is not None:
                 if now - child.started > _CALM:
                     child.failures = 0
-                pause = min(30.0, 0.5 * 2**child.failures)
+                pause = min(30.0, 0.5 * 2 ** min(child.failures, 10))
                 child.failures += 1
                 child.next_start = now + pause
                 code = child.process.returncode

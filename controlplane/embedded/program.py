@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from controlplane.embedded import ports, spawn
+from controlplane.embedded.files import write_private
 from controlplane.embedded.problems import EmbeddedError, tail
 from controlplane.embedded.processes import ROOT, AlreadyRunning, Spec, holder
 from controlplane.embedded.servers import EmbeddedServers
@@ -70,7 +71,12 @@ def stop_running(state: Path, within: float = 60.0) -> None:
     pid = holder(state)
     if not pid:
         return
-    os.kill(pid, signal.SIGTERM)
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return  # it ended by itself meanwhile
+    except PermissionError:
+        raise EmbeddedError(f"Process {pid} belongs to another user. Stop it as that user.") from None
     until = time.monotonic() + within
     while holder(state) == pid:
         if time.monotonic() > until:
@@ -85,17 +91,12 @@ def _run(options: Options, say: Say, terminal: bool, began: float) -> None:
         postgres=not _given("DATABASE_URL"),
         valkey=not _given("REDIS_URL"),
         s3=options.demo,
+        s3_later=True,
     )
     with servers:
         try:
             (options.state / "static").mkdir(exist_ok=True)  # WhiteNoise warns about a folder that is missing
-            env = _environment(options, servers)
-            _once(options, env, "migrate", "--no-input", "--verbosity", "1")
-            if options.demo and "bootstrap_demo" in options.commands:
-                _once(options, env, "bootstrap_demo")
-            servers.supervisor.start(*_processes(options, env))
-            (options.state / "address").write_text(options.address)
-            _greet(options, say, terminal, time.monotonic() - began)
+            _start(options, servers, say, terminal, began)
             while True:
                 for line in servers.supervisor.check():
                     say(line)
@@ -105,6 +106,35 @@ def _run(options: Options, say: Say, terminal: bool, began: float) -> None:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)
             (options.state / "address").unlink(missing_ok=True)
+
+
+def _start(options: Options, servers: EmbeddedServers, say: Say, terminal: bool, began: float) -> None:
+    """What a sign-in needs comes first; the address is printed as soon as one would work, then the rest starts."""
+    supervisor, env = servers.supervisor, _environment(options, servers)
+    web, *others = _processes(options, env)
+    supervisor.begin(web)  # it loads its modules while the tables are made
+    with _command(options, env, "migrate", "--no-input", "--verbosity", "1"):
+        pass
+    password = options.state / "admin-password"
+    demo = options.demo and "bootstrap_demo" in options.commands
+    known = not demo or password.exists()  # the demo's first act is the sign-in, and its file says that it is made
+    if known:
+        supervisor.await_ready(web.name)
+        _greet(options, say, terminal, time.monotonic() - began)
+    if demo:
+        servers.await_s3()
+        with _command(options, env, "bootstrap_demo") as making:
+            while not known and making.poll() is None and not password.exists():
+                time.sleep(0.05)
+            if not known and not making.returncode:
+                supervisor.await_ready(web.name)
+                _greet(options, say, terminal, time.monotonic() - began)
+            while making.poll() is None:
+                for line in supervisor.check():
+                    say(line)
+                time.sleep(0.1)
+    supervisor.start(*others)
+    say(f"Everything runs (after {time.monotonic() - began:.0f} s).")
 
 
 def _environment(options: Options, servers: EmbeddedServers) -> dict[str, str]:
@@ -133,6 +163,7 @@ def _processes(options: Options, env: Mapping[str, str]) -> Iterator[Spec]:
     bind = f"{ports.HOST}:{options.port}"
     web = [python, "-m", "gunicorn", "controlplane.wsgi:application", "--bind", bind, "--worker-class", "gthread"]
     web += ["--workers", "2", "--threads", "8", "--graceful-timeout", "5", "--no-control-socket"]
+    web.append("--preload")  # loaded once for both workers: half the work before the first answer
 
     def answers() -> bool:
         return _answers(options.address)
@@ -151,24 +182,32 @@ def _processes(options: Options, env: Mapping[str, str]) -> Iterator[Spec]:
         yield Spec("fleet", [*manage, "fleet", "run", "--nodes", str(options.nodes)], env, stop_within=20.0)
 
 
-def _once(options: Options, env: Mapping[str, str], *command: str) -> None:
-    """Run one management command to its end; its output stays in the logs."""
-    log = options.state / "logs" / f"{command[0]}.log"
+@contextmanager
+def _command(options: Options, env: Mapping[str, str], name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A management command beside what the block does; leaving the block waits for it. Its output stays in the logs."""
+    log = options.state / "logs" / f"{name}.log"
     with log.open("wb") as output:
-        done = subprocess.run(
-            spawn.command([sys.executable, str(ROOT / "manage.py"), *command], dies_by=signal.SIGTERM),
+        process = subprocess.Popen(
+            spawn.command([sys.executable, str(ROOT / "manage.py"), name, *arguments], dies_by=signal.SIGTERM),
             cwd=ROOT,
             env={**os.environ, **env},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            check=False,
         )
-    if done.returncode:
-        raise EmbeddedError(f"'manage.py {command[0]}' failed. Its last words, from {log}:\n{tail(log)}")
+    try:
+        yield process
+        process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if process.returncode:
+        raise EmbeddedError(f"'manage.py {name}' failed. Its last words, from {log}:\n{tail(log)}")
 
 
 def _greet(options: Options, say: Say, terminal: bool, seconds: float) -> None:
+    (options.state / "address").write_text(options.address)
     say(f"\n  Hearth   {options.address}   (ready in {seconds:.0f} s)")
     password = options.state / "admin-password"
     if password.exists():
@@ -192,9 +231,8 @@ def _answers(address: str) -> bool:
 
 def _secret_key(state: Path) -> Path:
     path = state / "secret-key"
-    if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(secrets.token_urlsafe(48))
+    if not path.exists() or not path.read_text().strip():
+        write_private(path, secrets.token_urlsafe(48))
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 import sys
@@ -13,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from controlplane.embedded import ports
+from controlplane.embedded.files import write_private
 from controlplane.embedded.problems import EmbeddedError
 from controlplane.embedded.processes import Spec
 
@@ -73,11 +75,11 @@ class Seaweed:
         for part in ("", "data", "meta"):
             (self.folder / part).mkdir(mode=0o700, exist_ok=True)
         path = self.folder / "identities.json"
-        if not path.exists():
+        if not _holds_keys(path):
             keys = {"accessKey": f"HEARTH{secrets.token_hex(7).upper()}", "secretKey": secrets.token_hex(20)}
             actions = ["Admin", "Read", "Write", "List", "Tagging"]
-            path.touch(mode=0o600)
-            path.write_text(json.dumps({"identities": [{"name": "hearth", "credentials": [keys], "actions": actions}]}))
+            user = {"name": "hearth", "credentials": [keys], "actions": actions}
+            write_private(path, json.dumps({"identities": [user]}))
         self._keys = json.loads(path.read_text())["identities"][0]["credentials"][0]
         self.sweep()
         (self.folder / "ports.json").write_text(json.dumps(self._ports))
@@ -85,8 +87,7 @@ class Seaweed:
     def write_connection(self) -> Path:
         """Address and keys as a JSON file of mode 0600, for whoever registers this server as a source."""
         path = self.folder / "connection.json"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(asdict(self.s3)))
+        write_private(path, json.dumps(asdict(self.s3)))
         return path
 
     def spec(self) -> Spec:
@@ -98,6 +99,8 @@ class Seaweed:
             "ip.bind": ports.HOST,
             **{key: str(port) for key, port in self._ports.items()},
             "master.telemetry": "false",
+            # A restarted master waits this long for others before it leads alone: ten to twenty seconds by default.
+            "master.electionTimeout": "1s",
             "master.volumeSizeLimitMB": "1024",
             "volume.max": "500",
             "volume.minFreeSpace": "1",
@@ -149,16 +152,25 @@ class Seaweed:
     def _last_ports(self) -> dict[str, int]:
         try:
             return {str(key): int(port) for key, port in json.loads((self.folder / "ports.json").read_text()).items()}
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError, AttributeError):
             return {}
 
     def _socket(self, part: str) -> str:
         """A socket's path may hold 107 bytes; a deep state folder falls back to the system's temporary one."""
         inside = self.folder / f"{part}.sock"
         inside.unlink(missing_ok=True)
-        if len(str(inside)) < 100:
+        if len(os.fsencode(inside)) < 100:
             return str(inside)
         return str(Path(tempfile.gettempdir()) / f"hearth-{part}-{self._ports['s3.port']}.sock")
+
+
+def _holds_keys(path: Path) -> bool:
+    """Whether the file names a user; one that is missing or damaged is made anew."""
+    try:
+        keys = json.loads(path.read_text())["identities"][0]["credentials"][0]
+        return bool(keys["accessKey"] and keys["secretKey"])
+    except (OSError, ValueError, TypeError, LookupError):
+        return False
 
 
 def _binary() -> Path:

@@ -19,7 +19,7 @@ class EmbeddedServers:
     """``with EmbeddedServers(state, s3=True) as servers:`` and they run; leaving the block stops them.
 
     Name ports and passwords only to promise an address before the server exists. ``durable=False`` gives up
-    surviving a crash of the machine for speed.
+    surviving a crash of the machine for speed. ``s3_later`` does not wait for S3, the slowest: ``await_s3`` does.
     """
 
     def __init__(
@@ -29,6 +29,7 @@ class EmbeddedServers:
         postgres: bool = True,
         valkey: bool = True,
         s3: bool = False,
+        s3_later: bool = False,
         durable: bool = True,
         postgres_at: tuple[int, str] | None = None,
         valkey_at: tuple[int, str] | None = None,
@@ -40,6 +41,7 @@ class EmbeddedServers:
         self._postgres = Postgres(state, port=pg_port, password=pg_password, durable=durable) if postgres else None
         self._valkey = Valkey(state, port=vk_port, password=vk_password) if valkey else None
         self._seaweed = Seaweed(state) if s3 else None
+        self._s3_later = s3_later
 
     def __enter__(self) -> Self:
         self.supervisor.__enter__()
@@ -48,7 +50,10 @@ class EmbeddedServers:
             servers = [server for server in (self._postgres, self._valkey, self._seaweed) if server is not None]
             for server in servers:
                 server.prepare()
-            self.supervisor.start(*(server.spec() for server in servers))
+            self.supervisor.begin(*(server.spec() for server in servers))
+            self.supervisor.await_ready(
+                *(server.name for server in servers if not (self._s3_later and server is self._seaweed))
+            )
             if self._postgres is not None:
                 self._postgres.create_database()
         except BaseException:
@@ -60,6 +65,11 @@ class EmbeddedServers:
         self.supervisor.stop()
         if self._seaweed is not None:
             self._seaweed.sweep()
+
+    def await_s3(self) -> None:
+        """Wait until S3 is ready; nothing to do where it was not asked for."""
+        if self._seaweed is not None:
+            self.supervisor.await_ready(self._seaweed.name)
 
     @property
     def database_url(self) -> str:

@@ -81,11 +81,14 @@ def start(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) 
         )
 
 
-def run(argv: Sequence[str], *, identity: Identity | None = None, cwd: Path, what: str) -> None:
+def run(argv: Sequence[str], *, identity: Identity | None = None, cwd: Path, what: str, within: float = 120.0) -> None:
     """Run a short program to its end; raises EmbeddedError with its words when it fails."""
-    done = subprocess.run(
-        command(argv, identity=identity), cwd=cwd, capture_output=True, text=True, check=False, timeout=120
-    )
+    try:
+        done = subprocess.run(
+            command(argv, identity=identity), cwd=cwd, capture_output=True, text=True, check=False, timeout=within
+        )
+    except subprocess.TimeoutExpired:
+        raise EmbeddedError(f"{what} took longer than {within:.0f} s. Is the disk very slow, or full?") from None
     if done.returncode:
         raise EmbeddedError(f"{what} failed: {(done.stderr or done.stdout).strip()[-1500:]}")
 

@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 from controlplane.embedded import ports
+from controlplane.embedded.files import write_private
 from controlplane.embedded.problems import EmbeddedError
 from controlplane.embedded.processes import Spec
 
@@ -30,8 +31,8 @@ class Valkey:
         """Write the configuration; the password stands in a file of mode 0600, never among the arguments."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         configuration = self.folder / "valkey.conf"
-        configuration.touch(mode=0o600)
-        configuration.write_text(
+        write_private(
+            configuration,
             "\n".join(
                 [
                     f"bind {ports.HOST}",
@@ -46,7 +47,7 @@ class Valkey:
                     "loglevel warning",
                     "",
                 ]
-            )
+            ),
         )
 
     def spec(self) -> Spec:

@@ -35,7 +35,7 @@ class Program:
         said = ""
         for line in self.process.stdout:
             said += line
-            if "Ctrl-C" in line:
+            if line.startswith("Everything runs"):
                 return self
         self.__exit__(None, None, None)
         raise AssertionError(f"the program did not start:\n{said}")

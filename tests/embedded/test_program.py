@@ -44,7 +44,7 @@ class Run:
         said = ""
         for line in self.process.stdout:
             said += line
-            if "Ctrl-C" in line:
+            if line.startswith("Everything runs"):
                 break
         return said
 
