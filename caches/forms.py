@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +20,8 @@ _LIFETIMES = [("1", "1 day"), ("7", "7 days"), ("30", "30 days"), ("90", "90 day
 class HearthForm(forms.Form):
     """Says in ARIA what is wrong with a field, and takes field errors from services."""
 
+    FIELDS: Mapping[str, str] = {}  # where a service's field is called otherwise here
+
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         for name in self.errors:
@@ -31,10 +33,9 @@ class HearthForm(forms.Form):
         """Show a service's FieldErrors at their fields, what names no field of this form above them."""
         placed = False
         for error in errors:
-            name = (
-                error.field.split(".")[-1] if error.field.split(".")[-1] in self.fields else error.field.split(".")[0]
-            )
-            target = name if name in self.fields else None
+            first, _, last = error.field.partition(".")
+            names = (self.FIELDS.get(error.field, ""), last.rpartition(".")[2], first)
+            target = next((name for name in names if name in self.fields), None)
             self.add_error(target, error.detail)
             placed = placed or target is not None
             if target:
@@ -84,7 +85,9 @@ class PinForm(HearthForm):
         label="On",
         required=False,
     )
-    placement_value = forms.IntegerField(min_value=1, initial=100, required=False, label="Nodes or percent")
+    placement_value = forms.IntegerField(
+        min_value=1, max_value=100_000, initial=100, required=False, label="Nodes or percent"
+    )
     spread_label = forms.CharField(
         max_length=200, required=False, label="Spread over label", help_text="For example topology.kubernetes.io/zone."
     )
@@ -99,7 +102,9 @@ class PinForm(HearthForm):
         label="Succeeds when",
         required=False,
     )
-    gate_value = forms.IntegerField(min_value=1, initial=100, required=False, label="Copies, percent or seconds")
+    gate_value = forms.IntegerField(
+        min_value=1, max_value=7 * 86400, initial=100, required=False, label="Copies, percent or seconds"
+    )
     retention_hours = forms.IntegerField(
         min_value=0, max_value=366 * 24, initial=0, required=False, label="Keep after unpinning (hours)"
     )
@@ -115,6 +120,13 @@ class PinForm(HearthForm):
     window_end = forms.TimeField(required=False, label="until", widget=forms.TimeInput(attrs={"type": "time"}))
     window_time_zone = forms.CharField(max_length=64, required=False, initial="UTC", label="in time zone")
 
+    FIELDS: Mapping[str, str] = {
+        "placement": "placement_value",
+        "gate": "gate_value",
+        "retention": "retention_hours",
+        "window": "window_end",
+        "window.time_zone": "window_time_zone",
+    }
     ADVANCED = (
         "placement_type",
         "placement_value",
@@ -141,6 +153,10 @@ class PinForm(HearthForm):
         start, end = cleaned.get("window_start"), cleaned.get("window_end")
         if (start is None) != (end is None):
             self.add_error("window_end" if end is None else "window_start", "A window needs both times.")
+        for what, counted in (("placement", ("Count",)), ("gate", ("Count", "Timeout"))):
+            value = f"{what}_value"
+            if cleaned.get(f"{what}_type") in counted and cleaned.get(value) is None and value not in self.errors:
+                self.add_error(value, "Say how many.")
         return cleaned
 
     def spec(self) -> PinSpec:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from django.contrib.auth.views import redirect_to_login
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
@@ -15,15 +17,17 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from caches.filters import Filters
 from caches.models import ModelVersion
 from caches.selectors.nodes import Targets
 from caches.selectors.overview import Severity, Trouble, stale_reason, troubles
 from controlplane.accounts import access
 from controlplane.accounts.models import Role, User
 from controlplane.clusters.models import Node
+from controlplane.errors import FieldError, Invalid
 from controlplane.web import live
 from controlplane.web.live import Crumb, Health
-from controlplane.web.tables import Table, export
+from controlplane.web.tables import Table, export, wanted_format
 from controlplane.web.tones import Tone
 
 View = Callable[..., HttpResponseBase]
@@ -36,11 +40,21 @@ def signed_in(view: View) -> View:
     @wraps(view)
     def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if not isinstance(request.user, User):
-            return redirect_to_login(request.get_full_path())
+            return redirect_to_login(_way_back(request))
         access.require_anywhere(request.user, Role.VIEWER)
         return view(request, *args, **kwargs)
 
     return checked
+
+
+def _way_back(request: HttpRequest) -> str:
+    """Where to go after signing in: here, or for a form that was sent too late the page that it stood on."""
+    if request.method in ("GET", "HEAD"):
+        return request.get_full_path()
+    page = urlsplit(request.headers.get("Referer", ""))
+    if page.netloc != request.get_host():
+        return reverse("overview")
+    return page.path + (f"?{page.query}" if page.query else "")
 
 
 def user_of(request: HttpRequest) -> User:
@@ -103,6 +117,25 @@ def show(
     )
 
 
+def filtered(request: HttpRequest, found: Filters, suffix: str = "") -> QuerySet[Any]:
+    """The rows that the address asks for. A page can say beside them what it did not understand; an export cannot,
+    so it is refused instead of holding rows that nobody asked for.
+    """
+    if found.errors and wanted_format(request, suffix):
+        errors = [
+            FieldError(name, "page:user:filter", " ".join(str(one) for one in problems))
+            for name, problems in found.errors.items()
+        ]
+        raise Invalid(
+            "page:user:filter",
+            "The filter is not understood.",
+            next_step="Correct the address, or export from the page.",
+            errors=errors,
+        )
+    rows: QuerySet[Any] = found.qs
+    return rows
+
+
 def version_url(version: ModelVersion, name: str = "version") -> str:
     return reverse(name, args=[version.model.name, version.version])
 
@@ -133,7 +166,7 @@ def curl(request: HttpRequest, path: str, *, method: str = "GET", body: str = ""
         words.insert(2, f"-X {method}")
         words.append('-H "Idempotency-Key: $(uuidgen)"')
     if body:
-        words.append(f"-H 'Content-Type: application/json' -d '{body}'")
+        words.append(f"-H 'Content-Type: application/json' -d {shlex.quote(body)}")
     return " ".join([*words, f"'{request.build_absolute_uri('/api/v1/' + path)}'"])
 
 

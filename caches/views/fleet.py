@@ -23,14 +23,14 @@ from caches.models import ModelVersion
 from caches.selectors.coverage import pools_coverage
 from caches.selectors.entries import artifact_name, entries_list
 from caches.selectors.matrix import Matrix, MatrixCell, pool_matrix
-from caches.selectors.nodes import NodeCoverage, last_known, node_coverage, nodes_list, pools_list
+from caches.selectors.nodes import NodeCoverage, clusters_list, last_known, node_coverage, nodes_list, pools_list
 from caches.selectors.previews import node_forecast
-from caches.views.base import View, curl, node_url, readable, show, version_url
+from caches.views.base import View, curl, filtered, node_url, readable, show, version_url
 from caches.views.columns import entry_columns, entry_export_columns
 from caches.views.entries import entry_actions
 from caches.views.fleet_columns import forecast_columns, node_columns, pool_columns
 from controlplane.clusters.documents import EntryState, NodeState
-from controlplane.clusters.models import Cluster, Node, NodePool
+from controlplane.clusters.models import Node, NodePool
 from controlplane.errors import Missing
 from controlplane.web.formats import bytes_text, percent_text
 from controlplane.web.tables import Table, wanted_format
@@ -59,7 +59,7 @@ def fleet(request: HttpRequest, suffix: str = "") -> HttpResponse:
     return show(
         request,
         "pages/fleet.html",
-        {"clusters": Cluster.objects.order_by("name"), "has_loose": loose.exists()},
+        {"clusters": clusters_list(targets=targets).order_by("name"), "has_loose": loose.exists()},
         title="Fleet",
         section="fleet",
         tables=(pools, nodes),
@@ -73,7 +73,8 @@ def pool(request: HttpRequest, name: str, suffix: str = "") -> HttpResponse:
     now, targets = timezone.now(), readable(request)
     found = _pool(name, targets)
     [covered] = pools_coverage(now=now, pool=found)
-    rows = NodeFilter(request.GET, queryset=nodes_list(targets=targets, now=now).filter(pool=found)).qs
+    nodes_filter = NodeFilter(request.GET, queryset=nodes_list(targets=targets, now=now).filter(pool=found))
+    rows = filtered(request, nodes_filter, suffix)
     coverage: dict[UUID, NodeCoverage] = {}
     nodes = Table(
         request,
@@ -101,6 +102,7 @@ def pool(request: HttpRequest, name: str, suffix: str = "") -> HttpResponse:
             "heatmap": charts.coverage_heatmap(matrix, cell_url=cell_urls(matrix)),
             "loop": getattr(found, "loop", None),
             "states": [state.value for state in NodeState],
+            "problems": nodes_filter.errors,
             "curl": curl(request, f"node-pools/{found.full_name}"),
         },
         title=name,

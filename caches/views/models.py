@@ -17,13 +17,13 @@ from caches.selectors.entries import entries_list
 from caches.selectors.operations import operations_list
 from caches.selectors.previews import why_not_warm
 from caches.services import catalogue
-from caches.views.base import curl, readable, show, user_of, version_path, version_url
+from caches.views.base import curl, filtered, readable, show, user_of, version_path, version_url
 from caches.views.columns import entry_columns, entry_export_columns
 from caches.views.entries import entry_actions
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role
-from controlplane.errors import HearthError, Missing
+from controlplane.errors import HearthError, Invalid, Missing
 from controlplane.web import cells
 from controlplane.web.form_keys import fresh_key, once
 from controlplane.web.tables import Column, Table, wanted_format
@@ -31,15 +31,24 @@ from controlplane.web.tables import Column, Table, wanted_format
 
 def models(request: HttpRequest, suffix: str = "") -> HttpResponse:
     """Every model; the versions of all of them stand below, because that is what one looks for."""
-    filtered = VersionFilter(request.GET, queryset=versions_list())
+    found = VersionFilter(request.GET, queryset=versions_list())
+    rows = filtered(request, found, suffix)
     names = ModelFilter(request.GET, queryset=models_list())
     text = request.GET.get("q", "").strip()
-    rows = filtered.qs.filter(model__name__icontains=text) if text else filtered.qs
+    if text:
+        rows = rows.filter(model__name__icontains=text)
     table = _versions_table(request, rows, model=True)
+    context = {
+        "states": VersionState.values,
+        "drifts": DriftState.values,
+        "models_count": names.qs.count(),
+        "text": text,
+        "problems": found.errors,
+    }
     return show(
         request,
         "pages/models.html",
-        {"states": VersionState.values, "drifts": DriftState.values, "models_count": names.qs.count(), "text": text},
+        context,
         title="Models",
         section="models",
         tables=(table,),
@@ -69,6 +78,8 @@ def model(request: HttpRequest, name: str, suffix: str = "") -> HttpResponse:
 
 def version(request: HttpRequest, name: str, label: str, suffix: str = "") -> HttpResponse:
     """One version: what it is, whether its source still matches, where it is warm, and why not elsewhere."""
+    if suffix and ModelVersion.objects.filter(model__name=name, version=label + suffix).exists():
+        label, suffix = label + suffix, ""  # a version may be called v1.json
     found = version_get(model=name, version=label)
     targets = readable(request)
     warm_columns = entry_columns(version=False)
@@ -166,7 +177,13 @@ def delete(request: HttpRequest, name: str, label: str) -> HttpResponse:
     """GET asks, POST with the typed name deletes; refused while a pin names it."""
     access.require_anywhere(user_of(request), Role.OPERATOR)
     found = version_get(model=name, version=label)
-    if request.method == "POST" and request.POST.get("confirm", "").strip() == found.full_name:
+    if request.method == "POST":
+        if request.POST.get("confirm", "").strip() != found.full_name:
+            raise Invalid(
+                "version:user:not-confirmed",
+                "The typed name is not the version that would be deleted.",
+                next_step=f"Go back and type {found.full_name} exactly.",
+            )
         catalogue.version_delete(actor=actor_of(request), version_id=found.id)
         return redirect("models")
     return show(
@@ -187,7 +204,7 @@ def _versions_table(request: HttpRequest, rows: QuerySet[ModelVersion], *, model
             "Version",
             lambda v: v.full_name if model else v.version,
             lambda v: cells.link(v.full_name if model else v.version, version_url(v)),
-            "version",
+            "model__name" if model else "version",
             heading=True,
         ),
         Column("state", "State", lambda v: v.state, _state, "state"),

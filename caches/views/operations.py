@@ -12,8 +12,9 @@ from django.utils.html import format_html
 from django.views.decorators.http import require_POST
 
 from caches.filters import OperationFilter
+from caches.models import ModelVersion, Pin
 from caches.selectors.operations import operation_get, operation_pools, operations_list
-from caches.views.base import curl, show, user_of
+from caches.views.base import curl, filtered, show, user_of, version_url
 from caches.views.columns import audit_columns, operation_columns, operation_progress, operation_title
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
@@ -31,17 +32,17 @@ _RETRYABLE = frozenset({OperationState.FAILED, OperationState.CANCELED})
 
 def operations(request: HttpRequest, suffix: str = "") -> HttpResponse:
     """Newest first; filtered by kind, state and person."""
-    filtered = OperationFilter(request.GET, queryset=operations_list())
+    found = OperationFilter(request.GET, queryset=operations_list())
     table = Table(
         request,
-        filtered.qs,
+        filtered(request, found, suffix),
         operation_columns(),
         name="operations",
         caption="Operations",
         url=lambda row: reverse("operation", args=[row.id]),
         default_sort="-created_at",
     )
-    context = {"kinds": OperationKind.values, "states": OperationState.values}
+    context = {"kinds": OperationKind.values, "states": OperationState.values, "problems": found.errors}
     return show(
         request,
         "pages/operations.html",
@@ -154,14 +155,15 @@ def _target_link(row: object) -> object:
 
 
 def _subject_url(found: Operation) -> str:
+    """The page of what it works on; "" when that is gone."""
     match found.subject_type.lower():
-        case "pin" if found.kind != OperationKind.PIN_REMOVE:
+        case "pin" if Pin.objects.filter(pk=UUID(found.subject_id), removed_at__isnull=True).exists():
             return reverse("pin", args=[found.subject_id])
         case "entry" | "cacheentry":
             return reverse("entry", args=[found.subject_id])
         case "version" | "modelversion" | "model_version":
-            model, _, version = found.subject_name.partition(" ")
-            return reverse("version", args=[model, version]) if version else ""
+            version = ModelVersion.objects.filter(pk=UUID(found.subject_id)).select_related("model").first()
+            return version_url(version) if version is not None else ""
     return ""
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from django.db.models import Q
+from django.db.models import CharField, Q, Value
+from django.db.models.functions import Concat
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -13,7 +14,7 @@ from caches.selectors import overview
 from caches.selectors.coverage import pools_coverage
 from caches.selectors.entries import SHOWN_STATES, entries_list
 from caches.selectors.nodes import nodes_list, pools_list
-from caches.views.base import health_of, node_url, readable, show, trouble_url, version_url
+from caches.views.base import filtered, health_of, node_url, readable, show, trouble_url, version_url
 from caches.views.columns import (
     audit_columns,
     entry_columns,
@@ -66,13 +67,13 @@ def home(request: HttpRequest, suffix: str = "") -> HttpResponse:
 def entries(request: HttpRequest, suffix: str = "") -> HttpResponse:
     """Every artifact on every node, filtered by what the address says."""
     targets = readable(request)
-    filtered = EntryFilter(request.GET, queryset=entries_list(targets=targets))
+    found = EntryFilter(request.GET, queryset=entries_list(targets=targets))
     columns = entry_columns()
     if wanted_format(request, suffix):
         columns += entry_export_columns()
     table = Table(
         request,
-        filtered.qs,
+        filtered(request, found, suffix),
         columns,
         name="entries",
         caption="Cache entries",
@@ -83,7 +84,7 @@ def entries(request: HttpRequest, suffix: str = "") -> HttpResponse:
     return show(
         request,
         "pages/entries.html",
-        {"states": SHOWN_STATES, "pools": pools_list(targets=targets), "problems": filtered.errors},
+        {"states": SHOWN_STATES, "pools": pools_list(targets=targets), "problems": found.errors},
         title="Cache entries",
         section="fleet",
         crumbs=[("Fleet", reverse("fleet"))],
@@ -111,7 +112,8 @@ def _search(request: HttpRequest, text: str) -> list[tuple[str, list[tuple[str, 
     )
     models = Model.objects.filter(name__icontains=text)
     nodes = nodes_list(targets=targets).filter(Q(name__icontains=text) | Q(uid__icontains=text), lost_at__isnull=True)
-    pools = pools_list(targets=targets).filter(Q(name__icontains=text) | Q(cluster__name__icontains=text))
+    full_name = Concat("cluster__name", Value("."), "name", output_field=CharField())
+    pools = pools_list(targets=targets).alias(full=full_name).filter(full__icontains=text)
     operations = Operation.objects.filter(subject_name__icontains=text)
     return [
         ("Models", [(model.name, reverse("model", args=[model.name])) for model in models[:SEARCH_LIMIT]]),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.http import urlencode
 
+from caches.domain.pool_view import Placement
 from caches.forms import PinForm
-from caches.models import ModelVersion, Pin
+from caches.models import GateType, ModelVersion, Pin
 from caches.selectors.nodes import pools_list
 from caches.selectors.why import Preview, named, pin_fits
 from caches.services.pins import pin_create, pin_preview
@@ -57,6 +60,9 @@ def _preview(
         try:
             preview = _fits(form)
         except HearthError as error:
+            if error.errors:  # a rule about a field: it is corrected where it was typed
+                form.take(error.errors, error.detail)
+                return _choose(request, form, status=error.status)
             refused, status = error, error.status
     context = {
         "form": form,
@@ -65,6 +71,7 @@ def _preview(
         "preview": preview,
         "refused": refused,
         "hidden": _hidden(form),
+        "choices": urlencode(_hidden(form)),
         "form_key": form_key or fresh_key(),
         "curl": _curl(request, form),
     }
@@ -137,10 +144,32 @@ def _hidden(form: PinForm) -> list[tuple[str, str]]:
 
 
 def _curl(request: HttpRequest, form: PinForm) -> str:
-    version, pools = form.cleaned_data["version"], form.cleaned_data["pools"]
-    names = ", ".join(f'"{pool.full_name}"' for pool in pools)
-    body = (
-        f'{{"model": "{version.model.name}", "version": "{version.version}", "pools": [{names}], '
-        f'"priority": {form.cleaned_data["priority"]}}}'
-    )
-    return curl(request, "pins?dry_run=true", method="POST", body=body)
+    """The same pin over REST: every choice, not only those that are always shown."""
+    data = form.cleaned_data
+    body: dict[str, Any] = {
+        "model": data["version"].model.name,
+        "version": data["version"].version,
+        "pools": sorted(pool.full_name for pool in data["pools"]),
+        "priority": data["priority"],
+    }
+    spec = form.spec()
+    if spec.placement != Placement():
+        body["placement"] = {
+            "type": spec.placement.type.value,
+            "value": spec.placement.value,
+            "spread_label": spec.placement.spread_label,
+        }
+    if (spec.gate_type, spec.gate_value) != (GateType.ALL, 100):
+        body["gate"] = {"type": spec.gate_type.value, "value": spec.gate_value}
+    if spec.retention_seconds:
+        body["retention"] = {"seconds": spec.retention_seconds}
+    if spec.needed_at is not None:
+        body["needed_at"] = spec.needed_at.isoformat()
+    if spec.window is not None:
+        window = spec.window
+        body["window"] = {
+            "start": f"{window.start:%H:%M}",
+            "end": f"{window.end:%H:%M}",
+            "time_zone": window.time_zone,
+        }
+    return curl(request, "pins?dry_run=true", method="POST", body=json.dumps(body))

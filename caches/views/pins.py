@@ -21,7 +21,7 @@ from caches.selectors.operations import operations_list
 from caches.selectors.pins import PinStatus, pin_get, pin_statuses, pins_list
 from caches.selectors.previews import unpin_preview
 from caches.services.pins import pin_remove, pin_resume, pin_suspend, pin_update
-from caches.views.base import curl, may, readable, show, user_of
+from caches.views.base import curl, filtered, may, readable, show, user_of
 from caches.views.columns import entry_columns, operation_columns
 from caches.views.entries import entry_actions
 from controlplane.accounts import access
@@ -37,8 +37,8 @@ from controlplane.web.tones import Tone
 def pins(request: HttpRequest, suffix: str = "") -> HttpResponse:
     """Live pins with how far each is."""
     targets = readable(request)
-    filtered = PinFilter(request.GET, queryset=pins_list(targets=targets))
-    rows = list(filtered.qs.order_by("-priority", "-id"))
+    found = PinFilter(request.GET, queryset=pins_list(targets=targets))
+    rows = list(filtered(request, found, suffix).order_by("-priority", "-id"))
     statuses = pin_statuses(rows)
     table = Table(
         request,
@@ -49,7 +49,7 @@ def pins(request: HttpRequest, suffix: str = "") -> HttpResponse:
         url=lambda row: reverse("pin", args=[row.id]),
         default_sort="",
     )
-    context = {"pools": pools_list(targets=targets)}
+    context = {"pools": pools_list(targets=targets), "problems": found.errors}
     return show(request, "pages/pins.html", context, title="Pins", section="pins", tables=(table,), suffix=suffix)
 
 

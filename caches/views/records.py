@@ -20,7 +20,7 @@ from caches.forms import TokenForm
 from caches.selectors.audit import audit_list
 from caches.selectors.catalogue import connections_list, versions_list
 from caches.selectors.token_targets import token_targets_check
-from caches.views.base import curl, fragment, show, user_of, version_url
+from caches.views.base import curl, filtered, fragment, show, user_of, version_url
 from caches.views.columns import audit_columns, audit_export_columns, object_url
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
@@ -34,13 +34,13 @@ from controlplane.web.tables import Column, Table, wanted_format
 
 def audit(request: HttpRequest, suffix: str = "") -> HttpResponse:
     """Who changed what, newest first. ``?id=`` shows one event with before and after."""
-    filtered = AuditFilter(request.GET, queryset=audit_list())
+    found = AuditFilter(request.GET, queryset=audit_list())
     columns = audit_columns()
     if wanted_format(request, suffix):
         columns += audit_export_columns()
     table = Table(
         request,
-        filtered.qs,
+        filtered(request, found, suffix),
         columns,
         name="audit",
         caption="Audit events",
@@ -48,7 +48,7 @@ def audit(request: HttpRequest, suffix: str = "") -> HttpResponse:
         default_sort="-at",
     )
     one = _one_event(request)
-    context = {"vias": Via.values, "one": one, "one_url": object_url(one) if one else "", "problems": filtered.errors}
+    context = {"vias": Via.values, "one": one, "one_url": object_url(one) if one else "", "problems": found.errors}
     return show(request, "pages/audit.html", context, title="Audit", section="audit", tables=(table,), suffix=suffix)
 
 
@@ -154,10 +154,10 @@ def _token_columns() -> list[Column]:
 
 def connections(request: HttpRequest, suffix: str = "") -> HttpResponse:
     """Where stores are, and whether they answer."""
-    filtered = ConnectionFilter(request.GET, queryset=connections_list())
+    found = ConnectionFilter(request.GET, queryset=connections_list())
     table = Table(
         request,
-        filtered.qs,
+        filtered(request, found, suffix),
         _connection_columns(),
         name="connections",
         caption="Source connections",
@@ -167,7 +167,7 @@ def connections(request: HttpRequest, suffix: str = "") -> HttpResponse:
     return show(
         request,
         "pages/connections.html",
-        {},
+        {"problems": found.errors},
         title="Connections",
         section="connections",
         tables=(table,),

@@ -18,6 +18,7 @@ _TITLES = {
     400: "That request cannot be used",
     403: "You may not do this",
     404: "There is nothing here",
+    405: "There is no page here",
     409: "Not possible right now",
     412: "Somebody changed it first",
     422: "That cannot work",
@@ -52,12 +53,28 @@ class ErrorPagesMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
+        response = self.get_response(request)
+        if response.status_code == 405 and not request.path.startswith(API_PREFIX):
+            return _wrong_method(request, response)
+        return response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if request.path.startswith(API_PREFIX) or not isinstance(exception, errors.HearthError):
             return None
         return problem_page(request, exception)
+
+
+def _wrong_method(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """Somebody opened the address of a button: say so instead of showing an empty page."""
+    error = errors.Invalid(
+        "page:user:wrong-method",
+        "This address only takes what a button on another page sends.",
+        next_step="Go back to the page with the button and press it there.",
+        status=405,
+    )
+    page = problem_page(request, error)
+    page["Allow"] = response["Allow"]
+    return page
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

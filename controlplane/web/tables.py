@@ -19,8 +19,8 @@ from django.core.paginator import Page, Paginator
 from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.utils.html import format_html
 
+from controlplane.web.cells import NOTHING
 from controlplane.web.formats import iso_text
 
 PAGE_SIZES = (50, 100, 200)
@@ -42,7 +42,7 @@ class Column:
 
     def cell(self, row: Any) -> Any:
         shown = self.html(row) if self.html else self.value(row)
-        return format_html('<span class="muted">—</span>') if shown is None or shown == "" else shown
+        return NOTHING if shown is None or shown == "" else shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,16 @@ class Table:
     ) -> None:
         self.request, self.columns, self.name, self.caption = request, columns, name, caption
         self.key, self.url, self.actions, self.prefix = key, url, actions, prefix
-        self.sort = request.GET.get(f"{prefix}sort", default_sort)
+        asked = request.GET.get(f"{prefix}sort", "")
+        self.sort = asked if self._sortable(asked) else default_sort
         self.rows = self._sorted(rows)
 
+    def _sortable(self, sort: str) -> Column | None:
+        """The column that ``sort`` names, None when an address asks for what is no order of this table."""
+        return next((one for one in self.columns if one.name == sort.removeprefix("-") and one.order), None)
+
     def _sorted(self, rows: QuerySet[Any] | Sequence[Any]) -> QuerySet[Any] | Sequence[Any]:
-        name, down = self.sort.removeprefix("-"), self.sort.startswith("-")
-        column = next((one for one in self.columns if one.name == name and one.order), None)
+        column, down = self._sortable(self.sort), self.sort.startswith("-")
         if column is None:
             return rows
         if isinstance(rows, QuerySet):
@@ -122,7 +126,7 @@ class Table:
     def page(self) -> Page[Any]:
         if not hasattr(self, "_page"):
             wanted = self.request.GET.get(f"{self.prefix}page_size", "")
-            size = int(wanted) if wanted.isdigit() and int(wanted) in PAGE_SIZES else PAGE_SIZES[0]
+            size = next((allowed for allowed in PAGE_SIZES if str(allowed) == wanted), PAGE_SIZES[0])
             self._page = Paginator(self.rows, size).get_page(self.request.GET.get(f"{self.prefix}page"))
         return self._page
 
@@ -167,8 +171,10 @@ def export(request: HttpRequest, tables: Sequence[Table], suffix: str = "") -> H
     if not asked:
         return None
     table = next((one for one in tables if one.name == request.GET.get("table")), tables[0])
-    rows = table.rows[:EXPORT_LIMIT]
-    response = _csv(table, rows) if asked == "csv" else _json(request, table, rows)
+    rows = list(table.rows[: EXPORT_LIMIT + 1])
+    complete, rows = len(rows) <= EXPORT_LIMIT, rows[:EXPORT_LIMIT]
+    response = _csv(table, rows) if asked == "csv" else _json(request, table, rows, complete=complete)
+    response["X-Hearth-Complete"] = "yes" if complete else f"no: the first {EXPORT_LIMIT} rows"
     stamp = f"{timezone.now():%Y%m%dT%H%M%SZ}"
     response["Content-Disposition"] = f'attachment; filename="hearth-{table.name}-{stamp}.{asked}"'
     response["Cache-Control"] = "private, no-store"
@@ -188,16 +194,17 @@ def _csv_value(value: Any) -> Any:
     if isinstance(value, list | dict):
         return json.dumps(value, sort_keys=True)
     # A spreadsheet runs what starts like a formula; a quote makes it text.
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else value
 
 
-def _json(request: HttpRequest, table: Table, rows: Iterable[Any]) -> HttpResponse:
+def _json(request: HttpRequest, table: Table, rows: Iterable[Any], *, complete: bool) -> HttpResponse:
     filters = {name: request.GET.getlist(name) for name in request.GET if name not in ("format", "table", "page")}
     document = {
         "table": table.name,
         "generated_at": iso_text(timezone.now()),
         "time_zone": "UTC",
         "filters": filters,
+        "complete": complete,
         "rows": [{column.name: _plain(column.value(row)) for column in table.columns} for row in rows],
     }
     return HttpResponse(json.dumps(document, indent=1), content_type="application/json")

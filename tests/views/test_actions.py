@@ -176,7 +176,8 @@ def test_it_says_which_fields_of_a_registration_are_missing(stage: Stage, olga: 
 
 def test_it_deletes_a_version_only_by_its_typed_name(stage: Stage, olga: Client) -> None:
     address = "/models/qwen/versions/v1/delete"
-    assert olga.post(address, {"confirm": "qwen"}).status_code == 200
+    refused = olga.post(address, {"confirm": "qwen"})
+    assert refused.status_code == 400 and "Go back and type qwen v1 exactly." in refused.content.decode()
     assert olga.get("/models/qwen/versions/v1").status_code == 200
     assert olga.post(address, {"confirm": "qwen v1"}).status_code == 302
     assert olga.get("/models/qwen/versions/v1").status_code == 404

@@ -27,7 +27,7 @@ PAGES: dict[str, tuple[Callable[[Stage], str], int]] = {
     "pins": (lambda s: "/pins", 17),
     "pin": (lambda s: f"/pins/{s.pin.id}", 19),
     "operations": (lambda s: "/operations", 10),
-    "operation": (lambda s: f"/operations/{s.operation.id}", 17),
+    "operation": (lambda s: f"/operations/{s.operation.id}", 18),
     "audit": (lambda s: "/audit", 10),
     "tokens": (lambda s: "/tokens", 9),
     "connections": (lambda s: "/connections", 10),

@@ -7,6 +7,8 @@ from typing import Any
 
 from django import template
 from django.http import HttpRequest
+from django.templatetags.static import static
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from controlplane.web import cells, formats, tones
@@ -44,6 +46,22 @@ def noun(number: int, word: str) -> str:
 @register.filter
 def tone(state: str) -> str:
     return tones.look_of(state).tone.value
+
+
+@register.simple_tag
+def favicon(tone: str) -> str:
+    """The icon that says how the fleet is: from the first paint on, not from the first refresh."""
+    return static(f"img/favicon-{tone}.svg")
+
+
+@register.simple_tag(takes_context=True)
+def other_query(context: dict[str, Any], *shown: str) -> SafeString:
+    """What the address says beside a form's own fields, as hidden ones: choosing a filter keeps the sorting."""
+    request: HttpRequest = context["request"]
+    left = [
+        (name, value) for name in request.GET if name not in (*shown, "page") for value in request.GET.getlist(name)
+    ]
+    return format_html_join("", '<input type="hidden" name="{}" value="{}">', left)
 
 
 @register.simple_tag

@@ -1,0 +1,78 @@
+"""Every page, form and button of the browser's face, by name: tests loop over these and forget none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.views.conftest import Stage
+
+Address = Callable[[Stage], str]
+
+PAGES: dict[str, Address] = {
+    "overview": lambda s: "/",
+    "fleet": lambda s: "/fleet",
+    "pool": lambda s: "/fleet/lab.gpu",
+    "node": lambda s: f"/nodes/{s.nodes[0].id}",
+    "entries": lambda s: "/entries",
+    "entry": lambda s: f"/entries/{s.ready.id}",
+    "models": lambda s: "/models",
+    "model": lambda s: "/models/llama",
+    "version": lambda s: "/models/llama/versions/v1",
+    "pins": lambda s: "/pins",
+    "pin": lambda s: f"/pins/{s.pin.id}",
+    "operations": lambda s: "/operations",
+    "operation": lambda s: f"/operations/{s.operation.id}",
+    "audit": lambda s: "/audit",
+    "tokens": lambda s: "/tokens",
+    "connections": lambda s: "/connections",
+    "connection": lambda s: f"/connections/{s.llama.connection.name}",
+    "search": lambda s: "/search?q=llama",
+}
+
+FORMS: dict[str, Address] = {
+    "register": lambda s: "/models/register",
+    "pin-new": lambda s: "/pins/new",
+    "preview": lambda s: f"/pins/new?step=preview&version={s.qwen.id}&pools={s.pool.id}&priority=500",
+    "evict": lambda s: f"/entries/{s.loose.id}/evict",
+    "unpin": lambda s: f"/pins/{s.pin.id}/unpin",
+    "delete": lambda s: "/models/qwen/versions/v1/delete",
+}
+
+# What a button sends: the address and the fields.
+BUTTONS: dict[str, Callable[[Stage], tuple[str, dict[str, str]]]] = {
+    "evict": lambda s: (f"/entries/{s.loose.id}/evict", {"confirm": "qwen v1"}),
+    "scrub": lambda s: (f"/entries/{s.ready.id}/scrub", {}),
+    "retry": lambda s: (f"/entries/{s.failed.id}/retry", {}),
+    "suspend": lambda s: (f"/pins/{s.pin.id}/suspend", {}),
+    "resume": lambda s: (f"/pins/{s.pin.id}/resume", {}),
+    "priority": lambda s: (f"/pins/{s.pin.id}/priority", {"priority": "700"}),
+    "unpin": lambda s: (f"/pins/{s.pin.id}/unpin", {}),
+    "cancel": lambda s: (f"/operations/{s.operation.id}/cancel", {}),
+    "retry-operation": lambda s: (f"/operations/{s.operation.id}/retry", {}),
+    "recheck": lambda s: ("/models/llama/versions/v1/recheck", {}),
+    "delete": lambda s: ("/models/qwen/versions/v1/delete", {"confirm": "qwen v1"}),
+    "register": lambda s: ("/models/register", {"model": "new", "version": "v1", "uri": "file:///nonexistent/x",
+                                                "connection": str(s.llama.connection.pk)}),
+    "pin": lambda s: ("/pins/new", {"version": str(s.qwen.id), "pools": str(s.pool.id), "priority": "500"}),
+}  # fmt: skip
+
+# Tables by page: their names as ``?table=`` takes them, the first one first.
+TABLES: dict[str, tuple[str, ...]] = {
+    "overview": ("in-flight", "changes"),
+    "fleet": ("pools",),
+    "pool": ("nodes",),
+    "node": ("entries", "forecast"),
+    "entries": ("entries",),
+    "entry": ("history",),
+    "models": ("versions",),
+    "model": ("versions",),
+    "version": ("warm", "manifest"),
+    "pins": ("pins",),
+    "pin": ("copies", "operations"),
+    "operations": ("operations",),
+    "operation": ("targets", "events"),
+    "audit": ("audit",),
+    "tokens": ("tokens",),
+    "connections": ("connections",),
+    "connection": ("versions",),
+}
