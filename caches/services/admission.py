@@ -56,22 +56,36 @@ def plans_with(
 
 def admit(version: ModelVersion, spec: PinSpec, plans: tuple[Plan, ...]) -> None:
     """Raise CapacityClash when too many targets lack the room for the pin's gate. Other waits do not refuse."""
-    assert version.artifact is not None
-    digest = version.artifact.digest
-    refusals = [refusal for plan in plans for refusal in plan.refusals if refusal.digest == digest]
+    refusals = _refusals(version, plans)
+    if not can_open(version, spec, plans):
+        targets = _targets(version, plans)
+        raise CapacityClash(_no_room(version, refusals, len(targets)), next_step=refusals[0].next_step, plans=plans)
+
+
+def can_open(version: ModelVersion, spec: PinSpec, plans: tuple[Plan, ...]) -> bool:
+    """Whether the room there is lets the pin's gate open."""
+    refusals = _refusals(version, plans)
     if not refusals:
-        return
+        return True
     without_room = {refusal.node_uid for refusal in refusals}
-    uids = {uid for one in plans for uid in target_uids(one, digest)}
+    uids = _targets(version, plans)
     targets = [Target(uid, EntryState.QUEUED, refused=uid in without_room) for uid in sorted(uids)]
     if GateType(spec.gate_type) is GateType.TIMEOUT:
-        hopeless = without_room >= uids
-    else:
-        now = timezone.now()
-        decision = gate(GateType(spec.gate_type), spec.gate_value, targets, started_at=now, now=now)
-        hopeless = decision.state is GateState.FAILED
-    if hopeless:
-        raise CapacityClash(_no_room(version, refusals, len(uids)), next_step=refusals[0].next_step, plans=plans)
+        return not without_room >= uids
+    now = timezone.now()
+    decision = gate(GateType(spec.gate_type), spec.gate_value, targets, started_at=now, now=now)
+    return decision.state is not GateState.FAILED
+
+
+def _refusals(version: ModelVersion, plans: Iterable[Plan]) -> list[Refusal]:
+    assert version.artifact is not None
+    digest = version.artifact.digest
+    return [refusal for one in plans for refusal in one.refusals if refusal.digest == digest]
+
+
+def _targets(version: ModelVersion, plans: Iterable[Plan]) -> set[str]:
+    assert version.artifact is not None
+    return {uid for one in plans for uid in target_uids(one, version.artifact.digest)}
 
 
 def target_uids(plan: Plan, digest: str) -> frozenset[str]:

@@ -16,6 +16,8 @@ from controlplane.clusters.models import NodePool
 from controlplane.errors import Clash, FieldError, Invalid
 
 MAX_RETENTION_SECONDS = 366 * 86400
+MAX_SPREAD_LABEL = 200
+MAX_NUMBER = 2**31 - 1  # of a column
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,16 +131,21 @@ def _field_errors(spec: PinSpec) -> Iterator[FieldError]:
         yield wrong("needed_at", "time-zone-missing", "The time must say its time zone.")
     if not all(name and len(name) <= 253 and len(value) <= 253 for name, value in spec.node_selector.items()):
         yield wrong("node_selector", "selector-invalid", "The node selector maps label names to label values.")
+    if len(spec.placement.spread_label) > MAX_SPREAD_LABEL:
+        yield wrong("placement", "spread-label-invalid", f"A label's name has at most {MAX_SPREAD_LABEL} characters.")
     yield from _count_errors("placement", spec.placement.type.value, spec.placement.value)
     yield from _count_errors("gate", spec.gate_type.value, spec.gate_value)
     if spec.window is not None:
         yield from _window_errors(spec.window)
 
 
+_RANGES = {"Count": (1, 100_000), "Percent": (1, 100), "Timeout": (1, 7 * 86400)}
+
+
 def _count_errors(field: str, type_name: str, value: int) -> Iterator[FieldError]:
-    highest = {"Count": 100_000, "Percent": 100, "Timeout": 7 * 86400}.get(type_name)
-    if highest is not None and not 1 <= value <= highest:
-        detail = f"The value of a {field} of type {type_name} must be between 1 and {highest}."
+    lowest, highest = _RANGES.get(type_name, (0, MAX_NUMBER))
+    if not lowest <= value <= highest:
+        detail = f"The value of a {field} of type {type_name} must be between {lowest} and {highest}."
         yield FieldError(field, f"pin:user:{field}-range", detail)
 
 

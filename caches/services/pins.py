@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from caches.domain.plans import Plan
 from caches.models import CacheEntry, ModelVersion, Pin, PoolLoop
-from caches.services.admission import admit, draft_pin, node_name, plans_with, target_specs
+from caches.services.admission import admit, can_open, draft_pin, node_name, plans_with, target_specs
 from caches.services.eviction_requests import evictions_withdraw
 from caches.services.pin_specs import PinSpec, spec_check, spec_document, spec_fields, spec_of
 from caches.services.pool_rounds import pools_mark_dirty
@@ -90,6 +90,8 @@ def pin_update(*, actor: Actor, pin_id: UUID, changes: Mapping[str, Any], if_upd
         if "version_id" in changes and changes["version_id"] != before.version_id:
             raise Clash("pin:user:version-fixed", "A pin keeps its version.", next_step="Pin the other version too.")
         spec = dataclasses.replace(before, **changes)
+        # In the form in which it is read back, so that the same said otherwise is no change.
+        spec = dataclasses.replace(spec, pool_ids=tuple(sorted(set(spec.pool_ids))), artifacts=tuple(spec.artifacts))
         version, pools = spec_check(spec)
         old_pools = list(pin.pools.select_related("cluster"))
         if spec != before:
@@ -122,12 +124,15 @@ def pin_remove(*, actor: Actor, pin_id: UUID, if_updated_at: datetime | None = N
         _cancel_warming(actor, pin)
         present = (
             CacheEntry.objects.filter(node__pool__in=pools, node__lost_at=None, artifact=pin.version.artifact)
+            .filter(node__labels__contains=pin.node_selector)
             .exclude(Q(state__in=(EntryState.ABSENT, EntryState.LOST)) & ~Q(desired=Action.ENSURE))
             .select_related("node__pool__cluster")
         )
         if pin.retention_seconds:
             hold_until = now + timedelta(seconds=pin.retention_seconds)
-            present.update(hold_reason=RETENTION, hold_until=hold_until, updated_at=now)
+            # A longer hold is somebody else's promise: a shorter one never ends it early.
+            shorter = present.filter(Q(hold_until__lt=hold_until) | Q(hold_until=None, hold_reason=""))
+            shorter.update(hold_reason=RETENTION, hold_until=hold_until, updated_at=now)
         operation = operation_start(
             actor=actor,
             kind=OperationKind.PIN_REMOVE,
@@ -182,7 +187,10 @@ def _admit_change(
     plans = plans_with(draft_pin(spec, now=now, pin=pin), version, pools, now=now)
     added = set(spec.pool_ids) - set(before.pool_ids)
     # What was admitted stays admitted: only new pools and a wider placement or gate can be refused.
-    if added or spec.placement != before.placement or spec.node_selector != before.node_selector:
+    stricter = (spec.gate_type, spec.gate_value) != (before.gate_type, before.gate_value) and can_open(
+        version, dataclasses.replace(spec, gate_type=before.gate_type, gate_value=before.gate_value), plans
+    )
+    if added or stricter or spec.placement != before.placement or spec.node_selector != before.node_selector:
         admit(version, spec, plans)
     return plans
 

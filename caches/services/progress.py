@@ -73,10 +73,14 @@ def remove_step(operation_id: UUID) -> bool:
     seen = targets_seen(operation, pin.version.artifact_id)
     if operation.state == OperationState.CANCELING:
         return operation_acknowledge(operation_id=operation_id, message="The pin stays removed.")
+    others = Pin.objects.filter(version__artifact=pin.version.artifact_id, removed_at__isnull=True)
+    shared = set(others.values_list("pools", flat=True))
     found = []
     for item in seen:
         if item.lost:
             found.append((item, TargetState.SKIPPED, "Its node is gone."))
+        elif item.node is not None and item.node.pool_id in shared and _is_wanted(item):
+            found.append((item, TargetState.SUCCEEDED, "Another pin still wants it."))
         elif is_moving_bytes(item.entry_state) and item.entry_state is not EntryState.REPAIRING:
             found.append((item, TargetState.RUNNING, "The transfer is being stopped."))
         else:
@@ -187,6 +191,10 @@ def _acknowledge_when_quiet(operation: Operation, seen: list[Seen]) -> bool:
     if busy:
         return True
     return operation_acknowledge(operation_id=operation.pk, message="The pin is suspended; what is warm stays.")
+
+
+def _is_wanted(item: Seen) -> bool:
+    return item.entry is not None and item.entry.desired == Action.ENSURE
 
 
 def _kept(item: Seen) -> str:
