@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from caches.models import Artifact, CacheEntry, EntryChange, Transfer
+from caches.models import Artifact, CacheEntry, EntryChange, NodeProjection, Transfer
 from caches.selectors.artifact_facts import artifact_origins
 from caches.services.pool_rounds import pools_mark_dirty
 from caches.services.webhooks import webhook_announce
@@ -81,7 +81,7 @@ def statuses_mirror(*, cluster_id: UUID, caches: Sequence[ObservedNodeCache]) ->
         )
         nodes = [n for n in rows.order_by("pk") if not _is_old(n, statuses[n.uid])]
         mirror = Mirror()
-        _read(mirror, nodes, {node.pk: statuses[node.uid] for node in nodes})
+        _read(mirror, nodes, {node.pk: statuses[node.uid] for node in nodes}, _applied(nodes))
         _write(mirror)
         pools_mark_dirty(pool_ids=mirror.dirty)
     return len(nodes)
@@ -118,7 +118,14 @@ def _is_old(node: Node, status: NodeCacheStatus) -> bool:
     return node.reported_at is not None and status.reported_at < node.reported_at
 
 
-def _read(mirror: Mirror, nodes: Sequence[Node], statuses: Mapping[UUID, NodeCacheStatus]) -> None:
+def _applied(nodes: Sequence[Node]) -> Mapping[UUID, int]:
+    """The generation of each node's NodeCache as Hearth last applied it."""
+    return dict(NodeProjection.objects.filter(node__in=nodes).values_list("node_id", "generation"))
+
+
+def _read(
+    mirror: Mirror, nodes: Sequence[Node], statuses: Mapping[UUID, NodeCacheStatus], applied: Mapping[UUID, int]
+) -> None:
     digests = {entry.digest for status in statuses.values() for entry in status.entries}
     known = Artifact.objects.filter(digest__in=digests).defer("manifest").in_bulk(field_name="digest")
     rows: dict[UUID, dict[str, CacheEntry]] = {node.pk: {} for node in nodes}
@@ -135,14 +142,14 @@ def _read(mirror: Mirror, nodes: Sequence[Node], statuses: Mapping[UUID, NodeCac
             stored_row = rows[node.pk].pop(entry.digest, None)
             row = CacheEntry(node=node, artifact=artifact) if stored_row is None else stored_row
             _observe(mirror, node, row, entry, status)
-        _observe_absent(mirror, node, rows[node.pk].values(), status)
+        _observe_absent(mirror, node, rows[node.pk].values(), status, applied.get(node.pk))
 
 
 def _observe(mirror: Mirror, node: Node, row: CacheEntry, entry: EntryStatus, status: NodeCacheStatus) -> None:
     state, reason, message = witness_check(artifact=row.artifact, entry=entry)
     seen: dict[str, Any] = {name: getattr(entry, name) for name in _COPIED}
     seen |= {
-        "message": message[:1000],
+        "message": message.replace("\0", "\N{REPLACEMENT CHARACTER}")[:1000],
         "reason": reason if reason in set(Reason) else (Reason.INTERNAL if reason else ""),
         "damaged": list(entry.damaged),
         "scrub": asdict(entry.scrub) | {"damaged": list(entry.scrub.damaged)} if entry.scrub else None,
@@ -164,11 +171,15 @@ def _observe(mirror: Mirror, node: Node, row: CacheEntry, entry: EntryStatus, st
         mirror.suspect.append(row)
 
 
-def _observe_absent(mirror: Mirror, node: Node, rows: Iterable[CacheEntry], status: NodeCacheStatus) -> None:
+def _observe_absent(
+    mirror: Mirror, node: Node, rows: Iterable[CacheEntry], status: NodeCacheStatus, applied: int | None
+) -> None:
+    # A NodeCache that was deleted and made again counts from 1: then what was applied last is the measure.
+    is_current = applied is not None and 0 < applied <= status.observed_generation
     for row in rows:
         if row.state in (EntryState.ABSENT, EntryState.LOST):
             continue
-        if status.observed_generation < row.observed_generation:
+        if status.observed_generation < row.observed_generation and not is_current:
             continue  # the agent has just started and has not read its spec yet: it says nothing about this entry
         old_state, row.state, row.reason, row.message = row.state, EntryState.ABSENT, "", ""
         row.bytes_done, row.rate_bytes_per_second, row.eta_seconds, row.retry_at = 0, None, None, None

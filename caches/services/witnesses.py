@@ -5,13 +5,15 @@ from __future__ import annotations
 from caches.models import Artifact
 from controlplane.clusters.documents import EntryState, EntryStatus, Reason
 
+LONGEST = 80  # what a row holds; nothing longer is a witness of ours
+
 
 def witness_check(*, artifact: Artifact, entry: EntryStatus) -> tuple[EntryState, str, str]:
     """State, reason and message to store. A Ready entry with another witness is stored as Failed and verified again.
 
     The agent checks by itself once its desired line carries the witness; this closes the gap before that.
     """
-    if entry.state != EntryState.READY or not entry.witness:
+    if entry.state != EntryState.READY or not 0 < len(entry.witness) <= LONGEST:
         return entry.state, entry.reason, entry.message
     if not artifact.witness:
         Artifact.objects.filter(pk=artifact.pk, witness="").update(witness=entry.witness)
