@@ -38,6 +38,9 @@ def pool_is(full_name: str, *, cluster: str, pool: str) -> Q:
     return Q(**{cluster: cluster_name, pool: pool_name}) if dot else Q(**{pool: full_name})
 
 
+_VERSION_LOOKUPS = {"model": "model__name", "version": "version"}
+
+
 class Filters(FilterSet):  # type: ignore[misc]  # django-filter ships no types
     """Base of every filter set."""
 
@@ -192,8 +195,10 @@ class EntryFilter(Filters):
         fields: list[str] = []
 
     def by_version(self, rows: QuerySet[CacheEntry], name: str, value: str) -> QuerySet[CacheEntry]:
-        lookup = {"model": "model__name", "version": "version"}[name]
-        return rows.filter(artifact__in=ModelVersion.objects.filter(**{lookup: value}).values("artifact"))
+        # Both names together are one version, not a model of one and a version of another that share the bytes.
+        asked = self.form.cleaned_data
+        given = {lookup: asked[key] for key, lookup in _VERSION_LOOKUPS.items() if asked.get(key)}
+        return rows.filter(artifact__in=ModelVersion.objects.filter(**given).values("artifact"))
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().filter_queryset(queryset)

@@ -34,7 +34,8 @@ class HearthView(APIView):
     bodies: ClassVar[Sequence[str]] = ("POST", "PATCH")
     redacted: ClassVar[Sequence[str]] = ()
     parser_classes = [StrictParser]
-    metadata_class = None  # OPTIONS says nothing that openapi.yaml does not
+    # No OPTIONS: it would say nothing that openapi.yaml does not, and no page of another origin calls.
+    http_method_names = ["get", "head", "post", "patch", "delete"]
 
     _claim: idempotency.Claim | None = None
 
