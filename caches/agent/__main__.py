@@ -1,4 +1,7 @@
-"""``python -m caches.agent --fleet <folder> --node <name> --uid <uid>``: the agent of one node of the local fleet."""
+"""The agent of one node, as a process.
+
+``--fleet FOLDER --node NAME --uid UID`` on the local fleet, ``--kubernetes --node NAME --root FOLDER`` in a pod.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,15 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from caches.agent import links
 from caches.agent.runner import Replaced, Runner
 from caches.agent.store import Store, StoreBusy
 from caches.agent.tuning import Tuning
 from caches.sources import open_source
-from controlplane.clusters.local.link import LocalLink
 
 EXIT_REPLACED = 3  # another incarnation of the node took over
 EXIT_BUSY = 4  # another agent holds the store
@@ -24,9 +28,7 @@ EXIT_NO_STORE = 5  # the store's folder cannot be used
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="caches.agent", description=__doc__)
-    parser.add_argument("--fleet", type=Path, required=True, help="folder of the local fleet")
-    parser.add_argument("--node", required=True, help="name of the node")
-    parser.add_argument("--uid", required=True, help="uid of this incarnation of the node")
+    links.add_arguments(parser)
     parser.add_argument("--root", type=Path, help="folder that holds the store (default: the node's folder)")
     parser.add_argument("--segment-bytes", type=int, help="unit of resume (default: 16 MiB)")
     parser.add_argument("--lock-wait", type=float, help="seconds to wait for another agent to leave the store")
@@ -41,15 +43,20 @@ def main(argv: list[str]) -> int:
         tuning = replace(tuning, segment_bytes=max(4096, options.segment_bytes))
     if options.lock_wait is not None:
         tuning = replace(tuning, lock_wait_seconds=max(0.0, options.lock_wait))
-    runner = Runner(
-        link=LocalLink(options.fleet, options.node, options.uid),
-        store=Store(options.root or options.fleet / "nodes" / options.node),
-        open_source=open_source,
-        tuning=tuning,
-    )
+    if problem := links.problem(options):
+        parser.error(problem)
+    stopping = threading.Event()
+    stops: list[Callable[[], None]] = [stopping.set]
     for number in (signal.SIGTERM, signal.SIGINT):
         # From a thread: a handler interrupts the very code that may hold the lock of the event it would set.
-        signal.signal(number, lambda *_: threading.Thread(target=runner.stop).start())
+        signal.signal(number, lambda *_: threading.Thread(target=lambda: [stop() for stop in stops]).start())
+    link = links.link_for(options, stopping)
+    if link is None:
+        return 0  # asked to stop before it knew who it is
+    runner = Runner(link=link, store=Store(links.root_of(options)), open_source=open_source, tuning=tuning)
+    stops.append(runner.stop)
+    if stopping.is_set():  # asked between the two lines
+        return 0
     return _run(runner)
 
 

@@ -19,7 +19,8 @@ Disk = Callable[[], tuple[int, int] | None]
 
 
 def tree_bytes(path: Path, *, allocated: bool = False) -> int:
-    """Bytes of the regular files below ``path``, or of the file ``path``; with ``allocated`` a hole in a sparse file does not count."""
+    """Bytes of the regular files below ``path``, or of the file ``path``; with ``allocated`` a hole in a sparse file
+    does not count."""
     try:
         top = path.lstat()
         if stat.S_ISREG(top.st_mode):

@@ -69,6 +69,7 @@ class Ensure:
     repair: bool = False
     kept: tuple[MarkedFile, ...] | None = None
     phase: EntryState = field(init=False)
+    thorough: bool = field(init=False)  # no byte of the tree is taken for right without having been read
     refused: int | None = field(init=False, default=None)  # bytes needed, when there was no room before the first one
     damaged: tuple[str, ...] = field(init=False, default=())
     download: Download | None = field(init=False, default=None)
@@ -77,6 +78,7 @@ class Ensure:
 
     def __post_init__(self) -> None:
         self.phase = EntryState.REPAIRING if self.repair else EntryState.DOWNLOADING
+        self.thorough = not self.repair or not self.kept
         self.commit = Commit(self.stopped)
 
     def run(self) -> Marker:

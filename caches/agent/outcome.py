@@ -85,8 +85,10 @@ def _ensured(
     entry.refused = work.refused
     if marker is not None:
         now = tools.clock()
-        entry.record.ready_at, entry.record.verified_at = now, now
-        entry.record.verify_round = max(entry.record.verify_round, work.line.verify_round)
+        entry.record.ready_at = now
+        if work.thorough:  # otherwise a scrub did, or has still to come: a cheap look proves no byte
+            entry.record.verified_at = now
+            entry.record.verify_round = max(entry.record.verify_round, work.line.verify_round)
         entry.record.note_damage(work.damaged, work.line.verify_round)  # also what was found while it was repaired
         ready(entry, marker, now)
         entry.save()

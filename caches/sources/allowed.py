@@ -32,14 +32,16 @@ def check_endpoint(endpoint: str, *, allow_private: bool) -> None:
     """Refuse an endpoint that is no plain http(s) address or leads where nothing may be read. "" is AWS itself."""
     if not endpoint:
         return
+    if any(char <= " " or char in "\\\x7f" for char in endpoint):  # which parsers drop, each in its own way
+        raise problems.address_refused("The address", "blanks and control characters do not belong there.")
     try:
         parts = urlsplit(endpoint)
         port = parts.port
     except ValueError as error:
-        raise problems.address_refused(endpoint, "it is not an address.") from error
+        raise problems.address_refused("The address", "it is not an address.") from error
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
         raise problems.address_refused(endpoint, "it must be http:// or https:// with a host and nothing after it.")
-    if parts.username or parts.password or parts.query or parts.fragment:
+    if "@" in parts.netloc or parts.query or parts.fragment:
         raise problems.address_refused(parts.hostname, "credentials, queries and fragments do not belong there.")
     for address in resolve(parts.hostname, port or (443 if parts.scheme == "https" else 80)):
         check_address(parts.hostname, address, allow_private=allow_private)

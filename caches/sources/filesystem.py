@@ -4,8 +4,8 @@ Symlinks to files are followed while they stay inside the connection's root (sna
 links that leave it, linked folders and everything that is no regular file are refused.
 
 A file is what was registered while its size, modification time and inode are the same. The change time is no part of
-that: a change of mode or owner, a hard link or a snapshot moves it too. It only binds the reads of one download, so that
-a file which is written over with its modification time restored is never published as a mix of both.
+that: a change of mode or owner, a hard link or a snapshot moves it too. It only binds the reads of one download, so
+that a file which is written over with its modification time restored is never published as a mix of both.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ MAX_HEADER_BYTES = 16 * 1024 * 1024
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx")
 _GGUF_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _GGUF_STRING, _GGUF_ARRAY = 8, 9
+_MAX_DIMENSIONS = 16  # a file that names millions would keep a worker multiplying for hours
+_MAX_COUNT = 2**53  # what JSON readers can hold
 
 
 def safetensors_header_bytes(start: bytes) -> int | None:
@@ -28,7 +30,7 @@ def safetensors_parameters(header: bytes) -> int | None:
     try:
         tensors = json.loads(header[8:])
         shapes = [tensor["shape"] for name, tensor in tensors.items() if name != "__metadata__"]
-        return sum(math.prod(int(size) for size in shape) for shape in shapes)
+        return _counted(sum(_volume(shape) for shape in shapes))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
@@ -40,7 +42,7 @@ def config_context_length(content: bytes) -> int | None:
         inner = config.get("text_config")
         for part in (config, inner if isinstance(inner, dict) else {}):
             for key in _CONTEXT_KEYS:
-                if type(part.get(key)) is int and part[key] > 0:
+                if type(part.get(key)) is int and 0 < part[key] <= _MAX_COUNT:
                     return int(part[key])
     except (ValueError, AttributeError, RecursionError):
         pass
@@ -58,17 +60,32 @@ def gguf_facts(start: bytes) -> Mapping[str, int]:
         for _ in range(pairs):
             key = reader.text()
             value = reader.value(reader.number("<I"))
-            if key.endswith(".context_length") and type(value) is int and value > 0:
+            if key.endswith(".context_length") and type(value) is int and 0 < value <= _MAX_COUNT:
                 facts["context_length"] = value
         parameters = 0
         for _ in range(tensors):
             reader.text()
-            parameters += math.prod(reader.number("<Q") for _ in range(reader.number("<I")))
+            dimensions = reader.number("<I")
+            parameters += _volume([reader.number("<Q") for _ in range(min(dimensions, _MAX_DIMENSIONS + 1))])
             reader.take(12)  # type and offset
-        facts["parameters"] = parameters
+        facts["parameters"] = _counted(parameters)
     except (_Short, ValueError, KeyError, UnicodeDecodeError, RecursionError):
         pass  # what was read before counts
     return facts
+
+
+def _volume(shape: Sequence[object]) -> int:
+    """ValueError for what no tensor's shape can be."""
+    sizes = [size for size in shape if type(size) is int and 0 <= size <= _MAX_COUNT]
+    if len(sizes) != len(shape) or len(shape) > _MAX_DIMENSIONS:
+        raise ValueError("not a shape")
+    return math.prod(sizes)
+
+
+def _counted(parameters: int) -> int:
+    if parameters > _MAX_COUNT:
+        raise ValueError("more parameters than any model has")
+    return parameters
 
 
 class _Short(Exception):

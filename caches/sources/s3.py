@@ -71,24 +71,27 @@ class S3Source:
         more: dict[str, Any] = {"ContinuationToken": token} if token else {}
         with listing_errors(bucket, uri):
             answer = self._client().list_objects_v2(Bucket=bucket, Prefix=inside, MaxKeys=page_size, **more)
-        files = tuple(
-            ListedFile(entry["Key"].removeprefix(inside), entry["Size"], _unquoted(entry["ETag"]))
-            for entry in answer.get("Contents", [])
-            # Consoles mark folders with empty objects.
-            if not (entry["Key"].endswith("/") and entry["Size"] == 0)
-        )
-        return Page(files, answer.get("NextContinuationToken", "") if answer.get("IsTruncated") else "")
+            files = tuple(
+                ListedFile(entry["Key"].removeprefix(inside), entry["Size"], _unquoted(entry["ETag"]))
+                for entry in answer.get("Contents", [])
+                # Consoles mark folders with empty objects.
+                if not (entry["Key"].endswith("/") and entry["Size"] == 0)
+            )
+        following = answer.get("NextContinuationToken", "") if answer.get("IsTruncated") else ""
+        if following and following == token:
+            raise problems.rejected(uri, "the store gives the same page of its listing again and again.")
+        return Page(files, following)
 
     def describe(self, uri: str, path: str) -> FileRecord:
         bucket, prefix = allowed.split_s3(uri, self.spec)
         with control_errors(bucket, path):
             head = self._client().head_object(Bucket=bucket, Key=_key(prefix, path), ChecksumMode="ENABLED")
-        etag = _unquoted(head["ETag"])
+            etag, size = _unquoted(head["ETag"]), head["ContentLength"]
         version_id = head.get("VersionId", "")
         algorithm, checksum = _anchor(head, etag)
         return FileRecord(
             path=path,
-            size_bytes=head["ContentLength"],
+            size_bytes=size,
             algorithm=algorithm,
             checksum=checksum,
             revision=etag,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from obstore.store import S3Store
 from controlplane.clusters.documents import ConnectionSpec
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, S3Config
+    from obstore.store import ClientConfig, S3Config, S3Credential
     from types_boto3_s3 import S3Client
 
 DEFAULT_REGION = "us-east-1"
@@ -81,13 +81,7 @@ def bytes_store(spec: ConnectionSpec, secret: Mapping[str, str], bucket: str, st
         "endpoint": _store_endpoint(spec, bucket, region),
         "virtual_hosted_style_request": spec.addressing == "virtual",
     }
-    if secret:
-        config["access_key_id"] = secret["access_key_id"]
-        config["secret_access_key"] = secret["secret_access_key"]
-        if secret.get("session_token"):
-            config["session_token"] = secret["session_token"]
-    else:
-        config["skip_signature"] = True
+    config["skip_signature"] = not secret
     options: ClientConfig = {
         "allow_http": spec.endpoint.startswith("http://"),
         "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
@@ -100,8 +94,20 @@ def bytes_store(spec: ConnectionSpec, secret: Mapping[str, str], bucket: str, st
     return S3Store(
         config=config,
         client_options=options,
+        credential_provider=_credentials(secret) if secret else None,
         retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
     )
+
+
+def _credentials(secret: Mapping[str, str]) -> Callable[[], S3Credential]:
+    """Not as settings: those left out, such as the token, would be filled in from the process's own variables."""
+    found: S3Credential = {
+        "access_key_id": secret["access_key_id"],
+        "secret_access_key": secret["secret_access_key"],
+        "token": secret.get("session_token") or None,
+        "expires_at": None,
+    }
+    return lambda: found
 
 
 @cache

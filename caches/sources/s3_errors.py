@@ -52,6 +52,10 @@ def control_errors(bucket: str, place: str) -> Iterator[None]:
         raise problems.unavailable(place, "the store does not answer.") from error
     except boto.BotoCoreError as error:
         raise problems.rejected(place, f"the request could not be made ({type(error).__name__}).") from error
+    except KeyError as error:
+        raise problems.rejected(place, f"the store's answer has no {error.args[0]}.") from error
+    except ValueError as error:  # botocore reads numbers and times of an answer without a net
+        raise problems.rejected(place, "the store's answer cannot be read.") from error
 
 
 @contextmanager

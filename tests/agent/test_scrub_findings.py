@@ -154,3 +154,21 @@ def test_it_counts_the_bytes_of_a_download_and_of_a_repair_exactly(tmp_path: Pat
         after = world.becomes(digest, EntryState.READY, verify_round=1)
         assert after.bytes_moved - before.bytes_moved == len(files["a"])
     assert world.content(digest) == files
+
+
+def test_it_does_not_call_a_round_done_before_every_byte_was_read(tmp_path: Path) -> None:
+    """A stranger is seen at the first glance; that it is gone says nothing about the bytes beside it."""
+    world = World(tmp_path)
+    with world:
+        digest = world.model("m", FILES)
+        first = world.becomes(digest, EntryState.READY)
+    _flip(world.tree(digest))
+    _stranger(world.tree(digest))
+    world.link.reports.clear()
+    world.want(digest, verify_round=1)
+    with world:
+        entry = world.becomes(digest, EntryState.READY, verify_round=1)
+        assert entry.scrub and set(entry.scrub.damaged) >= {BAD, "extra"}
+        assert world.content(digest) == FILES
+        ready = [e for r in world.link.reports for e in r.entries if e.state is EntryState.READY]
+        assert ready[0].verify_round == 1 or ready[0].verified_at == first.verified_at

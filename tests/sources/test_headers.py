@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,40 @@ def test_it_reads_a_header_that_is_longer_than_the_first_read_and_sums_only_whol
     assert metadata.read_metadata(source, uri, files, seconds=5) == {"context_length": 99}
     (tmp_path / "config.json").unlink()
     assert metadata.read_metadata(source, uri, files, seconds=5) == {}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [[2] * 17, [2**54], [-1], [2**40, 2**40], [1.5], ["2"], [True, None], [[1]]],
+)
+def test_it_counts_no_tensor_of_an_impossible_shape(shape: list[object]) -> None:
+    assert safetensors_parameters(safetensors({"w": {"shape": shape}})) is None
+
+
+def test_it_does_not_multiply_for_hours() -> None:
+    """A tensor with a million dimensions is a file made to keep the worker busy."""
+    dimensions = 500_000
+    name = struct.pack("<Q", 1) + b"w"
+    tensor = name + struct.pack("<I", dimensions) + struct.pack("<Q", 2**64 - 1) * dimensions + bytes(12)
+    data = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + tensor
+    began = time.process_time()
+    assert gguf_facts(data) == {}
+    assert safetensors_parameters(safetensors({"w": {"shape": [2**40] * 200_000}})) is None
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(("length", "found"), [(0, None), (-1, None), (True, None), (2**60, None), (131072, 131072)])
+def test_it_takes_only_a_context_length_that_can_be_one(length: object, found: int | None) -> None:
+    assert config_context_length(json.dumps({"max_position_embeddings": length}).encode()) == found
+
+
+@given(st.binary(max_size=200), st.integers(0, 300))
+def test_it_survives_any_bytes(noise: bytes, cut: int) -> None:
+    whole = gguf()
+    for data in (noise, b"GGUF" + noise, whole[:cut] + noise, whole[: len(whole) - cut]):
+        facts = gguf_facts(data)
+        assert all(type(value) is int and value >= 0 for value in facts.values())
+        size = safetensors_header_bytes(data)
+        assert size is None or size >= 10
+        safetensors_parameters(data)
+        config_context_length(data)
