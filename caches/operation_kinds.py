@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from caches.services import progress
+from caches.services import pool_deletion, progress
 from caches.services.catalogue import version_recheck_step, version_resolve_step
 from controlplane.operations.handlers import OperationHandler, register
 from controlplane.operations.models import OperationKind
@@ -39,6 +39,15 @@ def register_handlers() -> None:
     register(
         OperationKind.ENTRY_SCRUB,
         OperationHandler(step=progress.scrub_step, retried=progress.scrub_retried, idle_seconds=_WATCHED_SECONDS),
+    )
+    register(
+        OperationKind.POOL_DELETE,
+        OperationHandler(
+            step=pool_deletion.delete_step,
+            canceled=pool_deletion.delete_canceled,
+            retried=pool_deletion.delete_retried,
+            idle_seconds=_WATCHED_SECONDS,
+        ),
     )
 
 

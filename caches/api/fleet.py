@@ -12,7 +12,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from caches.api.base import DRY_RUN, ApiRowsView, ApiView, one, plan_or
+from caches.api.base import DRY_RUN, PLAN_OR_WORK, WAIT, ApiRowsView, ApiView, one, plan_or
 from caches.api.plans import plan_response
 from caches.api.serializers.entries import EntrySerializer
 from caches.api.serializers.fleet import (
@@ -29,6 +29,7 @@ from caches.models import CacheEntry
 from caches.selectors.entries import entries_list
 from caches.selectors.nodes import clusters_list, node_coverage, nodes_list, pools_list
 from caches.selectors.previews import node_forecast, pool_update_preview
+from caches.services.pool_deletion import pool_delete, pool_delete_preview
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Scope
 from controlplane.accounts.permissions import require_target
@@ -92,10 +93,10 @@ class NodePoolList(ApiRowsView):
 
 
 class NodePoolDetail(ApiView):
-    """GET, PATCH one pool by ``cluster.pool``."""
+    """GET, PATCH, DELETE one pool by ``cluster.pool``."""
 
     write_scope = Scope.FLEET_WRITE
-    parameters = {"PATCH": ("dry_run",)}
+    parameters = {"PATCH": ("dry_run",), "DELETE": ("dry_run", "wait")}
 
     @extend_schema(responses=NodePoolSerializer)
     def get(self, request: Request, name: str) -> Response:
@@ -118,6 +119,14 @@ class NodePoolDetail(ApiView):
             return plan_response([pool_update_preview(pool, changes)], notes=notes)
         pool_update(actor=actor_of(request), pool_id=pool.id, changes=changes, if_updated_at=version)
         return self.answer(NodePoolSerializer, self._pool(name), edited=True)
+
+    @extend_schema(parameters=[DRY_RUN, WAIT], responses=PLAN_OR_WORK)
+    def delete(self, request: Request, name: str) -> Response:
+        pool = self._pool(name)
+        require_target(request, Scope.FLEET_WRITE, pool.full_name)
+        if flag(request, "dry_run"):
+            return plan_response([pool_delete_preview(pool_id=pool.id)])
+        return self.follow(pool_delete(actor=actor_of(request), pool_id=pool.id).id)
 
     def _pool(self, name: str) -> NodePool:
         cluster, _, pool = name.partition(".")

@@ -36,6 +36,7 @@ SCOPES: Mapping[str, Scope] = {
     OperationKind.PIN_REMOVE: Scope.PINS_WRITE,
     OperationKind.ENTRY_EVICT: Scope.EVICT,
     OperationKind.ENTRY_SCRUB: Scope.PINS_WRITE,
+    OperationKind.POOL_DELETE: Scope.FLEET_WRITE,
 }
 
 

@@ -39,4 +39,6 @@ def operation_pools(operation: Operation) -> Sequence[str]:
         entry = rows.filter(pk=UUID(operation.subject_id)).first()
         if entry is not None:
             return [entry.node.pool.full_name if entry.node.pool is not None else entry.node.cluster.name]
+    if operation.kind == OperationKind.POOL_DELETE:
+        return [operation.subject_name]
     return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -28,6 +29,7 @@ from controlplane.clusters.freshness import is_fresh, node_state
 from controlplane.clusters.models import Node, NodePool
 
 _GONE = (EntryState.ABSENT, EntryState.LOST)
+_DIGEST_NAME = re.compile(r"sha256-[0-9a-f]{64}")  # as the agent names trees
 
 
 def pool_view(
@@ -38,14 +40,18 @@ def pool_view(
     """
     nodes = list(Node.objects.filter(pool=pool, lost_at__isnull=True).order_by("name"))
     entries = _entries_by_node(nodes, now)
-    pins = (*_pins(pool, without_pins), *extra_pins)
+    leaving = pool.deleting_at is not None
+    pins = () if leaving else (*_pins(pool, without_pins), *extra_pins)
     digests = {pin.digest for pin in pins} | {e.artifact.digest for rows in entries.values() for e in rows}
-    partials = {node.pk: _partials(node) for node in nodes}
+    partials = {node.pk: _partials(node, whole_too=leaving) for node in nodes}
     digests.update(*partials.values())
     origins = artifact_origins(digests)
     artifacts = {digest: origin.facts for digest, origin in origins.items()}
     for row in (e for rows in entries.values() for e in rows):
         artifacts.setdefault(row.artifact.digest, _unversioned(row))
+    if leaving:
+        for digest, size in {digest: size for sizes in partials.values() for digest, size in sizes.items()}.items():
+            artifacts.setdefault(digest, ArtifactFacts(digest, digest[:19], ArtifactKind.WEIGHTS, size, "", ""))
     in_use = _in_use(pool, nodes, now)
     views = tuple(
         _node_view(node, pool, entries.get(node.pk, ()), partials[node.pk], in_use[node.pk], now) for node in nodes
@@ -57,7 +63,7 @@ def pool_view(
         nodes=views,
         pins=pins,
         artifacts=artifacts,
-        holds=_holds(nodes, entries, now),
+        holds=() if leaving else _holds(nodes, entries, now),
         throughput=throughput_by_connection(now=now),
     )
 
@@ -137,7 +143,7 @@ def _node_view(
         capacity_bytes=node.capacity_bytes,
         other_bytes=node.other_bytes,
         orphan_bytes=sum(int(orphan["bytes"]) for orphan in node.orphans),
-        entries=tuple(_entry_view(row) for row in rows if row.state not in _GONE),
+        entries=tuple(_entry_view(row, pool) for row in rows if row.state not in _GONE),
         in_use=in_use,
         partials=partials,
     )
@@ -157,7 +163,7 @@ def state_of(node: Node, pool: NodePool, now: datetime) -> NodeState:
     )
 
 
-def _entry_view(row: CacheEntry) -> EntryView:
+def _entry_view(row: CacheEntry, pool: NodePool) -> EntryView:
     return EntryView(
         digest=row.artifact.digest,
         state=EntryState(row.state),
@@ -169,18 +175,27 @@ def _entry_view(row: CacheEntry) -> EntryView:
         retry_at=row.retry_at,
         ready_at=row.ready_at,
         last_used_at=row.last_used_at,
-        evict_requested=row.evict_requested_at is not None,
+        evict_requested=row.evict_requested_at is not None or pool.deleting_at is not None,
         verify_round=row.verify_round,
         retry_round=row.retry_round,
         unlabeled_at=row.unlabeled_at,
     )
 
 
-def _partials(node: Node) -> dict[str, int]:
-    """Unfinished trees among the orphans, by digest: their folder is named after it."""
-    return {
-        str(orphan["name"]).replace("-", ":", 1): int(orphan["bytes"]) for orphan in node.orphans if orphan["partial"]
-    }
+def has_leftovers(node: Node) -> bool:
+    """Whether trees are left on the node that Hearth could have put there, known to it or not."""
+    return bool(_partials(node, whole_too=True))
+
+
+def _partials(node: Node, *, whole_too: bool = False) -> dict[str, int]:
+    """Unfinished trees among the orphans (finished ones too if asked), by digest: their folder is named after it."""
+    found: dict[str, int] = {}
+    for orphan in node.orphans:
+        name = str(orphan["name"])
+        if orphan["partial"] or (whole_too and _DIGEST_NAME.fullmatch(name)):
+            digest = name.replace("-", ":", 1)
+            found[digest] = found.get(digest, 0) + int(orphan["bytes"])
+    return found
 
 
 def _unversioned(row: CacheEntry) -> ArtifactFacts:

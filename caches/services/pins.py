@@ -221,6 +221,10 @@ def _lock_pools(pools: Sequence[NodePool]) -> None:
     ids = {pool.pk for pool in pools}
     PoolLoop.objects.bulk_create([PoolLoop(pool_id=pk) for pk in sorted(ids)], ignore_conflicts=True)
     list(PoolLoop.objects.select_for_update(no_key=True).filter(pool_id__in=ids).order_by("id"))
+    going = NodePool.objects.filter(pk__in=ids, deleting_at__isnull=False).select_related("cluster").first()
+    if going is not None:
+        step = "Name another pool, or cancel the deletion first."
+        raise Clash("pin:user:pool-deleting", f"Pool {going.full_name} is being deleted.", next_step=step)
 
 
 def _make_youngest(pin: Pin, pools: Sequence[NodePool]) -> None:

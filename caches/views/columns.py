@@ -115,6 +115,7 @@ _KINDS = {
     "PinRemove": "Unpin",
     "EntryEvict": "Evict",
     "EntryScrub": "Verify",
+    "PoolDelete": "Delete pool",
 }
 
 

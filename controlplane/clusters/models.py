@@ -46,6 +46,7 @@ class NodePool(Row):
         default=False, help_text="remove the taint hearth.dev/cold from a node once what is pinned there is warm"
     )
     paused = models.BooleanField(default=False)
+    deleting_at = models.DateTimeField(null=True, blank=True, help_text="it takes no pins, and its nodes are emptied")
     status_interval_seconds = models.FloatField(default=30)
     freshness_seconds = models.FloatField(default=120, help_text="older observations read as Unknown")
     scrub_interval_seconds = models.FloatField(default=86400)

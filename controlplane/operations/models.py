@@ -36,6 +36,7 @@ class OperationKind(models.TextChoices):
     PIN_REMOVE = "PinRemove"
     ENTRY_EVICT = "EntryEvict"
     ENTRY_SCRUB = "EntryScrub"
+    POOL_DELETE = "PoolDelete"
 
 
 class TargetState(models.TextChoices):

@@ -1,0 +1,211 @@
+"""Deleting a pool: everything of it leaves the nodes first, then its agents and documents, then its row.
+
+Two-phase: the pool is marked, its plan wants nothing any more, and the Operation waits until every node has reported an
+empty store. A node that is down is waited for, because its files can only be removed once it is back; one that is gone
+for good is not. What is in use stays until nobody uses it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.db import transaction
+from django.utils import timezone
+
+from caches.domain.planning import plan
+from caches.domain.plans import Plan
+from caches.domain.text import plural
+from caches.models import CacheEntry, NodeProjection, Pin, PoolLoop
+from caches.selectors.pool_view import has_leftovers, pool_view
+from caches.services.admission import node_name
+from caches.services.pool_rounds import pools_mark_dirty
+from controlplane.audit.services import SYSTEM, Actor, audit_write
+from controlplane.clusters.documents import EntryState
+from controlplane.clusters.gateway import ClusterGateway, GatewayError, NotApplicable
+from controlplane.clusters.models import Node, NodePool
+from controlplane.clusters.registry import gateway_for
+from controlplane.errors import Clash, Missing, Transient
+from controlplane.locks import advisory_lock, deadlock_retried
+from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind, OperationState, TargetState
+from controlplane.operations.services import (
+    TargetSpec,
+    operation_acknowledge,
+    operation_progress,
+    operation_start,
+    operation_succeed,
+    target_update,
+)
+
+_GONE = (EntryState.ABSENT, EntryState.LOST)
+
+
+def pool_delete_preview(*, pool_id: UUID) -> Plan:
+    """What would leave the nodes; Clash where pins still want something there. Writes nothing."""
+    pool = _get(pool_id)
+    _refuse_pinned(pool)
+    now = timezone.now()
+    changed = copy.copy(pool)
+    changed.deleting_at = now
+    return plan(pool_view(changed, now=now), now)
+
+
+@deadlock_retried
+def pool_delete(*, actor: Actor, pool_id: UUID) -> Operation:
+    """Mark the pool and start the Operation that empties it; again answers with the one that runs."""
+    with transaction.atomic():
+        pools_mark_dirty(pool_ids=[_get(pool_id).pk])
+        PoolLoop.objects.select_for_update(no_key=True).get(pool_id=pool_id)  # as the admission of pins does
+        pool = _get(pool_id)
+        _refuse_pinned(pool)
+        now = timezone.now()
+        if NodePool.objects.filter(pk=pool_id, deleting_at=None).update(deleting_at=now, updated_at=now) != 1:
+            return _running(pool)
+        operation = _start(actor, pool)
+        _audit(actor, pool, "pool.delete", {"deleting": False}, {"deleting": True}, operation)
+    return operation
+
+
+def delete_step(operation_id: UUID) -> bool:
+    """PoolDelete: done when every node reports that it holds nothing any more."""
+    operation = Operation.objects.get(pk=operation_id)
+    pool = NodePool.objects.select_related("cluster").filter(pk=operation.params["pool_id"]).first()
+    if pool is None:
+        return operation_succeed(operation_id=operation_id, message="The pool is gone.")
+    if operation.state == OperationState.CANCELING:
+        return operation_acknowledge(operation_id=operation_id, message="The pool stays; what is gone is not restored.")
+    waiting = _record(operation, pool)
+    if waiting:
+        operation_progress(operation_id=operation_id, message=f"Waiting for {plural(len(waiting), 'node')}.")
+        return True
+    with advisory_lock(f"pool:{pool.pk}") as mine:
+        if mine:
+            _finish(operation, pool, gateway_for(pool.cluster))
+    return True
+
+
+def delete_canceled(operation: Operation, actor: Actor) -> None:
+    """The pool stays and is planned again."""
+    _mark(operation, actor, deleting=False)
+
+
+def delete_retried(operation: Operation, actor: Actor) -> None:
+    _refuse_pinned(_get(UUID(operation.params["pool_id"])))
+    _mark(operation, actor, deleting=True)
+
+
+def _record(operation: Operation, pool: NodePool) -> list[Node]:
+    """Write down how far each node is; those that are waited for."""
+    nodes = list(Node.objects.filter(pool=pool, lost_at=None).order_by("name"))
+    live = {str(node.pk) for node in nodes}
+    for target in operation.targets.exclude(key__in=live):
+        target_update(operation_id=operation.pk, key=target.key, state=TargetState.SKIPPED, detail="Its node is gone.")
+    told = set(NodeProjection.objects.filter(node__in=nodes).values_list("node_id", flat=True))
+    held = set(CacheEntry.objects.filter(node__in=nodes).exclude(state__in=_GONE).values_list("node_id", flat=True))
+    waiting = []
+    for node in nodes:
+        state, detail = TargetState.SUCCEEDED, "Nothing of the pool is left here."
+        if not _has_reported(node, pool) and (node.reported_at is not None or node.pk in told):
+            state, detail = TargetState.RUNNING, "Waiting for the node to report."
+        elif node.pk in held or has_leftovers(node):
+            state, detail = TargetState.RUNNING, "Files are being removed, once nobody uses them."
+        if state is TargetState.RUNNING:
+            waiting.append(node)
+        target_update(operation_id=operation.pk, key=str(node.pk), state=state, detail=detail)
+    return waiting
+
+
+def _has_reported(node: Node, pool: NodePool) -> bool:
+    return node.reported_at is not None and pool.deleting_at is not None and node.reported_at > pool.deleting_at
+
+
+def _finish(operation: Operation, pool: NodePool, gateway: ClusterGateway) -> None:
+    """Under the pool's lock, so that no round applies again what is taken away here."""
+    nodes = list(Node.objects.filter(pool=pool, lost_at=None))
+    try:
+        for node in nodes:
+            gateway.delete_node_cache(node.name, node.uid)
+        gateway.delete_agent(pool.name)
+    except NotApplicable:
+        pass  # something else starts the agents there
+    except GatewayError as error:
+        raise Transient(
+            "pool:cluster:unreachable", f"The cluster does not answer: {error}", next_step="It is tried again."
+        ) from error
+    with transaction.atomic():
+        NodeProjection.objects.filter(node__in=nodes).delete()
+        if not operation_succeed(operation_id=operation.pk, message="The pool is gone."):
+            return
+        _audit(SYSTEM, pool, "pool.deleted", {"deleting": True}, None, operation)
+        NodePool.objects.filter(pk=pool.pk).delete()
+
+
+def _start(actor: Actor, pool: NodePool) -> Operation:
+    nodes: Sequence[Node] = list(Node.objects.filter(pool=pool, lost_at=None).select_related("pool__cluster"))
+    return operation_start(
+        actor=actor,
+        kind=OperationKind.POOL_DELETE,
+        subject_type="pool",
+        subject_id=str(pool.pk),
+        subject_name=pool.full_name,
+        params={"pool_id": str(pool.pk)},
+        targets=[TargetSpec(str(node.pk), node_name(node)) for node in nodes],
+    )
+
+
+def _mark(operation: Operation, actor: Actor, *, deleting: bool) -> None:
+    pool, now = _get(UUID(operation.params["pool_id"])), timezone.now()
+    rows = NodePool.objects.filter(pk=pool.pk, deleting_at__isnull=deleting)
+    if rows.update(deleting_at=now if deleting else None, updated_at=now) != 1:
+        return
+    action = "pool.delete" if deleting else "pool.delete-canceled"
+    _audit(actor, pool, action, {"deleting": not deleting}, {"deleting": deleting}, operation)
+    pools_mark_dirty(pool_ids=[pool.pk])
+
+
+def _get(pool_id: UUID) -> NodePool:
+    pool = NodePool.objects.select_related("cluster").filter(pk=pool_id).first()
+    if pool is None:
+        raise Missing("pool:user:missing", "There is no such pool.", next_step="List the pools and choose one.")
+    return pool
+
+
+def _refuse_pinned(pool: NodePool) -> None:
+    pins = Pin.objects.filter(pools=pool, removed_at=None).select_related("version__model").order_by("id")[:6]
+    names = [pin.version.full_name for pin in pins]
+    if names:
+        more = " and others" if len(names) > 5 else ""
+        raise Clash(
+            "pool:user:pinned",
+            f"Pins still want something on {pool.full_name}: {', '.join(names[:5])}{more}.",
+            next_step="Remove these pins, or the pool from them, then delete the pool.",
+        )
+
+
+def _running(pool: NodePool) -> Operation:
+    rows = Operation.objects.filter(kind=OperationKind.POOL_DELETE, subject_id=str(pool.pk), state__in=ACTIVE_STATES)
+    operation = rows.first()
+    if operation is None:
+        raise Clash("pool:user:deleting", f"{pool.full_name} is being deleted.", next_step="Follow its operation.")
+    return operation
+
+
+def _audit(
+    actor: Actor,
+    pool: NodePool,
+    action: str,
+    before: dict[str, object],
+    after: dict[str, object] | None,
+    operation: Operation,
+) -> None:
+    audit_write(
+        actor=actor,
+        action=action,
+        object_type="NodePool",
+        object_id=str(pool.pk),
+        object_name=pool.full_name,
+        before=before,
+        after=after,
+        operation_id=operation.pk,
+    )
