@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 T = TypeVar("T")
 Decoder = Callable[[Any, str, bool], Any]
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class DecodeError(ValueError):
@@ -60,14 +62,16 @@ def decode(document: type[T], data: Any, *, ignore_unknown: bool = False) -> T:
 
 def dumps(value: Any) -> str:
     """The canonical text: equal documents have equal texts, so that "nothing changed" is a comparison of strings."""
-    return json.dumps(encode(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(encode(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    # A file name that is not UTF-8 reaches us with lone surrogates, which no text in UTF-8 may hold.
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def loads(document: type[T], text: str | bytes, *, ignore_unknown: bool = False) -> T:
     """The reverse of dumps."""
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DecodeError(f"{document.__name__}: not JSON: {error}") from None
     return decode(document, data, ignore_unknown=ignore_unknown)
 
@@ -75,12 +79,17 @@ def loads(document: type[T], text: str | bytes, *, ignore_unknown: bool = False)
 def _encode_time(value: datetime) -> str:
     if value.tzinfo is None:
         raise ValueError("a time without a zone cannot travel")
-    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _camel(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)
+
+
+def wire_names(document: type) -> Mapping[str, str]:
+    """Field name to its name on the way, for those who describe documents elsewhere."""
+    return dict(_wire_names(document))
 
 
 @functools.cache
@@ -117,9 +126,13 @@ def _decode_scalar(kind: type) -> Decoder:
     def read(data: Any, path: str, lenient: bool) -> Any:
         if not isinstance(data, wanted) or (isinstance(data, bool) and kind is not bool):
             raise DecodeError(f"{path}: {type(data).__name__} instead of {kind.__name__}")
-        if kind is float and not math.isfinite(typing.cast(float, data)):
+        try:
+            value = kind(data)
+        except OverflowError:
+            raise DecodeError(f"{path}: larger than any {kind.__name__}") from None
+        if kind is float and not math.isfinite(value):
             raise DecodeError(f"{path}: {data} is not a number")
-        return kind(data)
+        return value
 
     return read
 
@@ -127,11 +140,11 @@ def _decode_scalar(kind: type) -> Decoder:
 def _decode_time(data: Any, path: str, lenient: bool) -> datetime:
     try:
         value = datetime.fromisoformat(data)
-    except (TypeError, ValueError):
+        if value.tzinfo is not None:
+            return value.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
         raise DecodeError(f"{path}: not a time") from None
-    if value.tzinfo is None:
-        raise DecodeError(f"{path}: a time without a zone")
-    return value.astimezone(UTC)
+    raise DecodeError(f"{path}: a time without a zone")
 
 
 def _decode_enum(kind: type[Enum]) -> Decoder:

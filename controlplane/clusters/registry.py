@@ -48,8 +48,12 @@ def _open(cluster: Cluster) -> ClusterGateway:
         from controlplane.clusters.local.gateway import LocalGateway
 
         return LocalGateway(Path(cluster.address))
+    if cluster.type == ClusterType.KUBERNETES:
+        from controlplane.clusters.kubernetes.gateway import KubernetesGateway
+
+        return KubernetesGateway(cluster.address)
     raise Invalid(
         "cluster:user:unsupported-type",
         f"Cluster {cluster.name} is of type {cluster.type}, which this version cannot speak to.",
-        next_step="Use a cluster of type Local.",
+        next_step="Use a cluster of type Local or Kubernetes.",
     )

@@ -28,6 +28,7 @@ class ContractCluster(Protocol):
 
     gateway: ClusterGateway
     disk_bytes: int | None  # what a node's disk holds where the cluster knows it
+    bookmark_seconds: float  # how long a watch must be for a bookmark that moved
 
     def add_node(self, name: str) -> str: ...
     def remove_node(self, name: str) -> None: ...
@@ -49,6 +50,7 @@ class LocalContractCluster:
     """The embedded fleet without its supervisor: the contract is about objects, not processes."""
 
     disk_bytes: int | None = DISK_BYTES
+    bookmark_seconds = 0.0
 
     def __init__(self, folder: Path) -> None:
         self.fleet = LocalFleet(folder)

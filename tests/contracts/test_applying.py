@@ -16,6 +16,7 @@ from controlplane.clusters.gateway import (
     NotFound,
     ObservedNode,
     ObservedNodeCache,
+    PoolAgent,
     Workload,
 )
 from tests.contracts.clusters import ContractCluster
@@ -89,6 +90,18 @@ def test_it_removes_what_a_node_owned_together_with_the_node(cluster: ContractCl
 
     for kind in (Kind.NODE, Kind.NODE_CACHE, Kind.CONSUMER):
         assert cluster.gateway.list(kind).items == ()
+
+
+def test_it_forgets_the_cache_of_the_named_incarnation_only(cluster: ContractCluster) -> None:
+    uid = cluster.add_node("n-1")
+    cluster.gateway.apply_node_cache(spec("n-1", uid, DIGEST))
+    cluster.gateway.delete_node_cache("n-1", "another")
+    assert _cache(cluster).spec.desired
+
+    for _ in range(2):
+        cluster.gateway.delete_node_cache("n-1", uid)
+    assert cluster.gateway.list(Kind.NODE_CACHE).items == ()
+    assert cluster.link("n-1", uid).desired() is None
 
 
 @pytest.mark.parametrize("count", [0, 1, 10_000])
@@ -194,6 +207,10 @@ IMAGE_CALLS: tuple[Callable[[ClusterGateway], object], ...] = (
     lambda gateway: gateway.delete_image_holder("pool-a", "r@sha256:1"),
     lambda gateway: gateway.image_presence("pool-a"),
 )
+AGENT_CALLS: tuple[Callable[[ClusterGateway], object], ...] = (
+    lambda gateway: gateway.apply_agent(PoolAgent("pool-a", "image@sha256:0", "/opt/dlami/nvme")),
+    lambda gateway: gateway.delete_agent("pool-a"),
+)
 WORKLOAD_CALLS: tuple[Callable[[ClusterGateway], object], ...] = (
     lambda gateway: gateway.apply_workload(Workload("w", "default", {})),
     lambda gateway: gateway.delete_workload("default", "w"),
@@ -204,7 +221,9 @@ WORKLOAD_CALLS: tuple[Callable[[ClusterGateway], object], ...] = (
 def test_it_says_not_applicable_to_what_it_cannot_do(cluster: ContractCluster) -> None:
     able = cluster.gateway.capabilities()
     assert able.version
-    refused = (() if able.images else IMAGE_CALLS) + (() if able.workloads else WORKLOAD_CALLS)
+    refused = () if able.images else IMAGE_CALLS
+    refused += () if able.workloads else WORKLOAD_CALLS
+    refused += () if able.agents else AGENT_CALLS
     for call in refused:
         with pytest.raises(NotApplicable):
             call(cluster.gateway)

@@ -22,6 +22,7 @@ WITHOUT_DJANGO = (
     "caches.sources",
     "controlplane.clusters.documents",
     "controlplane.clusters.gateway",
+    "controlplane.clusters.kubernetes",
     "controlplane.clusters.local",
     "controlplane.embedded",
     "routing.dataplane",

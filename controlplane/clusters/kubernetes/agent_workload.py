@@ -1,0 +1,101 @@
+"""The DaemonSet that puts one agent on every node of a pool. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from controlplane.clusters.gateway import PoolAgent, Refused, Toleration
+from controlplane.clusters.kubernetes.names import AGENT_LABEL, MANAGED_BY, NODES_NAMESPACE, POOL_LABEL
+
+SERVICE_ACCOUNT = "hearth-agent"
+# Long enough for the agent to sync and journal what it has; what is partial is resumed by the next one.
+GRACE_SECONDS = 60
+NAME_LENGTH = 63  # a pod's label holds it
+_PATH = re.compile(r"(/[A-Za-z0-9._-]+)+")
+
+
+def daemon_set_name(pool: str) -> str:
+    """``hearth-agent-<pool>``, shortened with a checksum where it would be too long; always an object's name."""
+    name = f"hearth-agent-{pool}".lower().replace("_", "-").strip("-.")
+    if name == f"hearth-agent-{pool}" and len(name) <= NAME_LENGTH:
+        return name
+    mark = hashlib.sha256(pool.encode()).hexdigest()[:8]
+    return f"{re.sub('[^a-z0-9-]', '-', name)[: NAME_LENGTH - 9].rstrip('-')}-{mark}"
+
+
+def daemon_set(agent: PoolAgent) -> dict[str, Any]:
+    """What Hearth applies. Refused for a cache path that is no plain folder below the root."""
+    path = agent.cache_path.rstrip("/")
+    if not _PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
+        raise Refused(f"{agent.cache_path!r} is no folder of a node that an agent may have.")
+    name = daemon_set_name(agent.pool)
+    labels = {**AGENT_LABEL, POOL_LABEL: name.removeprefix("hearth-agent-")}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": NODES_NAMESPACE, "labels": {**MANAGED_BY, **labels}},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            # One at a time: a pool never has more than one node without its agent because of an update.
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
+            "minReadySeconds": 5,
+            "template": {"metadata": {"labels": {**MANAGED_BY, **labels}}, "spec": _pod(agent, path)},
+        },
+    }
+
+
+def _pod(agent: PoolAgent, path: str) -> dict[str, Any]:
+    pod: dict[str, Any] = {
+        "serviceAccountName": SERVICE_ACCOUNT,
+        "nodeSelector": {"kubernetes.io/os": "linux", **agent.node_selector},
+        "tolerations": [_toleration(toleration) for toleration in agent.tolerations],
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "enableServiceLinks": False,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [_container(agent, path)],
+        "volumes": [
+            {"name": "store", "hostPath": {"path": path, "type": "DirectoryOrCreate"}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+        ],
+    }
+    if agent.priority_class:
+        pod["priorityClassName"] = agent.priority_class
+    if agent.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in agent.image_pull_secrets]
+    return pod
+
+
+def _container(agent: PoolAgent, path: str) -> dict[str, Any]:
+    command = ["python", "-m", "caches.agent", "--kubernetes", "--node", "$(NODE_NAME)", "--root", path]
+    if agent.server:
+        command += ["--server", agent.server]
+    return {
+        "name": "agent",
+        "image": agent.image,
+        "command": command,
+        "env": [
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+        ],
+        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
+        "securityContext": {
+            # Root inside, without any power over the machine: the store is root's, so that no other pod may write it.
+            "runAsUser": 0,
+            "runAsGroup": 0,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": "store", "mountPath": path}, {"name": "tmp", "mountPath": "/tmp"}],
+    }
+
+
+def _toleration(toleration: Toleration) -> dict[str, str]:
+    made = {"operator": "Equal" if toleration.value else "Exists"}
+    for name in ("key", "value", "effect"):
+        if text := getattr(toleration, name):
+            made[name] = text
+    return made

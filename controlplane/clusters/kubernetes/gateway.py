@@ -1,0 +1,258 @@
+"""ClusterGateway on an API server. See controlplane.clusters.gateway for what each call promises."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+from controlplane.clusters.documents import Consumer, Manifest, NodeCacheSpec
+from controlplane.clusters.gateway import (
+    Capabilities,
+    Conflict,
+    EventType,
+    Gone,
+    ImageHolder,
+    ImagePresence,
+    Kind,
+    Listing,
+    NotApplicable,
+    NotFound,
+    Observed,
+    PoolAgent,
+    Refused,
+    WatchEvent,
+    Workload,
+)
+from controlplane.clusters.kubernetes import manifests, names, objects
+from controlplane.clusters.kubernetes.access import access_for
+from controlplane.clusters.kubernetes.agent_workload import daemon_set, daemon_set_name
+from controlplane.clusters.kubernetes.client import KubeClient
+from controlplane.clusters.kubernetes.kinds import Kinds
+from controlplane.clusters.kubernetes.secrets import secret_apply, secret_delete
+from controlplane.clusters.kubernetes.taints import taint_set
+from controlplane.clusters.kubernetes.watches import Told, listed, watched
+from controlplane.clusters.kubernetes.workloads import pod_logs, workload_path
+
+log = logging.getLogger(__name__)
+_TYPES = {"ADDED": EventType.ADDED, "MODIFIED": EventType.MODIFIED, "DELETED": EventType.DELETED}
+
+
+class KubernetesGateway:
+    """``address`` as in access_for. Connects to nothing before the first call; thread-safe."""
+
+    def __init__(self, address: str, *, client: KubeClient | None = None) -> None:
+        self.client = client or KubeClient(lambda: access_for(address))
+        self._mark = hashlib.sha256(address.encode()).hexdigest()[:12]
+        self._kinds = Kinds(self.client)
+
+    def capabilities(self) -> Capabilities:
+        version = self.client.get("/version")
+        return Capabilities(
+            workloads=True,
+            taints=True,
+            server_side_apply=True,
+            agents=True,
+            version=f"kubernetes/{version.get('gitVersion', '')}",
+        )
+
+    # observation
+
+    def list(self, kind: Kind) -> Listing:
+        source = self._kinds.source(kind)
+        source.begin()
+        found: tuple[Sequence[Observed], str] = listed(self.client, source.path, source.query, source.listed)
+        return Listing(items=tuple(found[0]), token=self._token(kind, found[1]))
+
+    def watch(self, kind: Kind, token: str, timeout_seconds: float) -> Iterator[WatchEvent]:
+        """See ClusterGateway.watch. Ends with a bookmark; changes that say nothing new to Hearth are left out."""
+        version = self._version(kind, token)
+        source = self._kinds.source(kind)
+        told_last: dict[str, Observed] = {}  # by uid, of this watch alone
+        for told in watched(self.client, source.path, source.query, version, timeout_seconds):
+            version = told.version
+            if told.type == "BOOKMARK":
+                yield WatchEvent(EventType.BOOKMARK, kind, self._token(kind, version), None)
+                continue
+            if (event := self._event(kind, told, told_last)) is not None:
+                yield event
+        yield WatchEvent(EventType.BOOKMARK, kind, self._token(kind, version), None)
+
+    def _event(self, kind: Kind, told: Told, told_last: dict[str, Observed]) -> WatchEvent | None:
+        source = self._kinds.source(kind)
+        if told.type not in _TYPES:
+            return None
+        change, seen = _TYPES[told.type], source.changed(told.type, told.object)
+        if seen is None:
+            return None
+        observed, ended = seen
+        if ended:
+            change = EventType.DELETED
+        uid = str(told.object["metadata"].get("uid", ""))
+        before = told_last.pop(uid, None)
+        if change is not EventType.DELETED:
+            told_last[uid] = observed
+            if change is EventType.MODIFIED and before is not None and source.same(before, observed):
+                return None
+        return WatchEvent(change, kind, self._token(kind, told.version), observed)
+
+    def consumers(self, node_name: str, node_uid: str) -> tuple[Consumer, ...]:
+        self._incarnation(node_name, node_uid)
+        return self._kinds.consumers_on(node_name, node_uid)
+
+    # node caches
+
+    def apply_node_cache(self, spec: NodeCacheSpec, *, take_over: bool = False) -> int:
+        self._incarnation(spec.node_name, spec.node_uid)
+        path, document = f"{names.NODE_CACHES}/{spec.node_name}", objects.node_cache_document(spec)
+        try:
+            applied = self.client.apply(path, document, manager=names.MANAGER, force=take_over)
+        except Refused:
+            # The only NodeCache of this name that refuses a sound spec is that of an earlier incarnation.
+            if not self._remove_earlier(path, spec.node_uid):
+                raise
+            applied = self.client.apply(path, document, manager=names.MANAGER)
+        return int(applied["metadata"]["generation"])
+
+    def _remove_earlier(self, path: str, node_uid: str) -> bool:
+        try:
+            stored = self.client.get(path)
+        except NotFound:
+            return True
+        if (stored.get("spec") or {}).get("nodeUid") == node_uid:
+            return False
+        self.client.delete(path, uid=stored["metadata"]["uid"])
+        return True
+
+    def delete_node_cache(self, node_name: str, node_uid: str) -> None:
+        path = self._object(names.NODE_CACHES, node_name)
+        try:
+            stored = self.client.get(path)
+        except NotFound:
+            return
+        if (stored.get("spec") or {}).get("nodeUid") == node_uid:
+            self.client.delete(path, uid=stored["metadata"]["uid"])
+
+    def apply_manifest(self, manifest: Manifest) -> None:
+        wanted = {chunk["metadata"]["name"]: chunk for chunk in manifests.chunks_of(manifest)}
+        present = self._manifest_names(manifest.digest)
+        if wanted.keys() == present:
+            return
+        if manifests.whole_sets(present - wanted.keys()):
+            known = manifests.assembled(manifest.digest, self._manifest_chunks(manifest.digest))
+            if manifests.identity(known) != manifests.identity(manifest):
+                raise Conflict(f"{manifest.digest} is published with other files.")
+        for name in sorted(wanted.keys() - present):
+            try:
+                self.client.create(names.MANIFESTS, wanted[name], manager=names.MANAGER)
+            except Conflict:
+                continue  # another process publishes the same
+        for name in sorted(present - wanted.keys()):
+            self.client.delete(f"{names.MANIFESTS}/{name}")
+
+    def delete_manifest(self, digest: str) -> None:
+        for name in sorted(self._manifest_names(digest)):
+            self.client.delete(f"{names.MANIFESTS}/{name}")
+
+    def _manifest_names(self, digest: str) -> set[str]:
+        query = {"labelSelector": f"{names.MANIFEST_LABEL}={manifests.label_of(digest)}"}
+        prefix = f"sha256-{digest[7:]}."
+
+        def name(item: Mapping[str, Any]) -> str | None:
+            found = str(item["metadata"]["name"])
+            return found if found.startswith(prefix) else None
+
+        found, _ = listed(self.client, names.MANIFESTS, query, name, only_metadata=True)
+        return set(found)
+
+    def _manifest_chunks(self, digest: str) -> Sequence[Mapping[str, Any]]:
+        query = {"labelSelector": f"{names.MANIFEST_LABEL}={manifests.label_of(digest)}"}
+        chunks, _ = listed(self.client, names.MANIFESTS, query, lambda item: item, page_items=8)
+        return chunks
+
+    def apply_secret(self, name: str, data: Mapping[str, str]) -> None:
+        secret_apply(self.client, name, data)
+
+    def delete_secret(self, name: str) -> None:
+        secret_delete(self.client, name)
+
+    def set_node_labels(self, node_name: str, node_uid: str, labels: Mapping[str, str | None]) -> None:
+        document = {"metadata": {"uid": node_uid, "labels": dict(labels)}}
+        path = self._object(names.NODES, node_name)
+        try:
+            self.client.merge(path, document, manager=names.MANAGER)
+        except Refused as error:
+            # A uid is immutable: that of another incarnation is refused like a value that is not allowed.
+            self._incarnation(node_name, node_uid, otherwise=Conflict)
+            raise error from None
+
+    def set_node_taint(self, node_name: str, node_uid: str, taint: str, present: bool) -> None:
+        taint_set(self.client, self._object(names.NODES, node_name), node_uid, taint, present)
+
+    # agents
+
+    def apply_agent(self, agent: PoolAgent) -> None:
+        document = daemon_set(agent)
+        self.client.apply(f"{names.DAEMON_SETS}/{daemon_set_name(agent.pool)}", document, manager=names.MANAGER)
+
+    def delete_agent(self, pool: str) -> None:
+        self.client.delete(f"{names.DAEMON_SETS}/{daemon_set_name(pool)}")
+
+    # images: their place is taken, their code comes with their issue
+
+    def apply_image_holder(self, holder: ImageHolder) -> None:
+        _no("image holders")
+
+    def delete_image_holder(self, pool: str, reference: str) -> None:
+        _no("image holders")
+
+    def image_presence(self, pool: str) -> tuple[ImagePresence, ...]:
+        _no("image presence")
+
+    # workloads
+
+    def apply_workload(self, workload: Workload) -> None:
+        path = workload_path(workload.namespace, workload.name)
+        metadata = {**_mapping(workload.document.get("metadata")), "name": workload.name}
+        document = {
+            "apiVersion": "apps/v1", "kind": "Deployment", **workload.document,
+            "metadata": {**metadata, "namespace": workload.namespace},
+        }  # fmt: skip
+        self.client.apply(path, document, manager=names.MANAGER)
+
+    def delete_workload(self, namespace: str, name: str) -> None:
+        self.client.delete(workload_path(namespace, name))
+
+    def logs(self, consumer_uid: str, max_bytes: int) -> bytes:
+        return pod_logs(self.client, self._kinds.pod_names, consumer_uid, max_bytes)
+
+    # helpers
+
+    def _incarnation(self, node_name: str, node_uid: str, *, otherwise: type[NotFound | Conflict] = NotFound) -> None:
+        node = self.client.get(self._object(names.NODES, node_name), only_metadata="PartialObjectMetadata")
+        if node["metadata"]["uid"] != node_uid:
+            raise otherwise(f"Node {node_name} is {node['metadata']['uid']} now; {node_uid} is gone.")
+
+    def _object(self, path: str, name: str) -> str:
+        if not names.is_object_name(name):
+            raise NotFound(f"{name!r:.80} cannot be the name of an object.")
+        return f"{path}/{name}"
+
+    def _token(self, kind: Kind, version: str) -> str:
+        return f"{kind.value}.{self._mark}.{version}"
+
+    def _version(self, kind: Kind, token: str) -> str:
+        of_kind, _, rest = token.partition(".")
+        mark, _, version = rest.partition(".")
+        if of_kind != kind.value or mark != self._mark or not (version.isascii() and version.isdigit()):
+            raise Gone("The token is of another kind or another cluster.")
+        return version
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _no(what: str) -> NoReturn:
+    raise NotApplicable(f"Hearth has no {what} on Kubernetes yet.")

@@ -1,0 +1,171 @@
+"""Where each kind is listed and watched, and what is made of one object. Remembers who is where, and nothing raw."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from controlplane.clusters.documents import Consumer
+from controlplane.clusters.gateway import Kind, NotFound, Observed, ObservedNode
+from controlplane.clusters.kubernetes import names, objects
+from controlplane.clusters.kubernetes.client import KubeClient
+from controlplane.clusters.kubernetes.pods import consumer_of
+from controlplane.clusters.kubernetes.watches import listed
+
+Json = Mapping[str, Any]
+Seen = tuple[Observed, bool]  # the object, and whether it has ended for Hearth whatever the change is called
+log = logging.getLogger(__name__)
+
+# Terminal pods stay out of the listing, and leave the watch as deletions.
+PLACED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+
+
+class Source:
+    """One kind. ``listed`` and ``changed`` return None for what Hearth has no use for."""
+
+    path: ClassVar[str]
+    query: ClassVar[Mapping[str, object]] = {}
+
+    def __init__(self, kinds: Kinds) -> None:
+        self.kinds = kinds
+
+    def begin(self) -> None:
+        """A complete listing starts."""
+
+    def listed(self, item: Json) -> Observed | None:
+        raise NotImplementedError
+
+    def changed(self, change: str, item: Json) -> Seen | None:
+        made = self.listed(item)
+        return None if made is None else (made, False)
+
+    def same(self, before: Observed, now: Observed) -> bool:
+        """Whether a modification says nothing new."""
+        return before == now
+
+
+class Nodes(Source):
+    path = names.NODES
+
+    def listed(self, item: Json) -> Observed | None:
+        node = objects.observed_node(item, datetime.now(UTC))
+        self.kinds.node_uids[node.name] = node.uid
+        return node
+
+    def changed(self, change: str, item: Json) -> Seen | None:
+        node = objects.observed_node(item, datetime.now(UTC))
+        uids = self.kinds.node_uids
+        if change != "DELETED":
+            uids[node.name] = node.uid
+        elif uids.get(node.name) == node.uid:
+            del uids[node.name]
+        return node, False
+
+    def same(self, before: Observed, now: Observed) -> bool:
+        return isinstance(before, ObservedNode) and isinstance(now, ObservedNode) and objects.same_node(before, now)
+
+
+class NodeCaches(Source):
+    path = names.NODE_CACHES
+
+    def listed(self, item: Json) -> Observed | None:
+        try:
+            cache = objects.observed_node_cache(item)
+        except ValueError as error:
+            # One object that somebody spoilt must not hide the others. Nothing is removed because it is not seen.
+            log.warning("NodeCache %s cannot be read: %s", item["metadata"]["name"], error)
+            return None
+        if cache.status is None:
+            return cache
+        return dataclasses.replace(cache, status=self.kinds.client.clock.from_server(cache.status))
+
+
+class Consumers(Source):
+    path = names.PODS
+    query: ClassVar[Mapping[str, object]] = {"fieldSelector": PLACED}
+
+    def begin(self) -> None:
+        self.kinds.learn_nodes()
+        self.kinds.consumers = {}
+
+    def listed(self, item: Json) -> Observed | None:
+        consumer = consumer_of(item, "")
+        uid = None if consumer is None else self.kinds.node_uid(consumer.node_name)
+        if consumer is None or uid is None:
+            return None
+        consumer = dataclasses.replace(consumer, node_uid=uid)
+        self.kinds.consumers[consumer.uid] = consumer
+        return consumer
+
+    def changed(self, change: str, item: Json) -> Seen | None:
+        uid = item["metadata"]["uid"]
+        if change != "DELETED" and (consumer := self.listed(item)) is not None:
+            return consumer, False
+        known = self.kinds.consumers.pop(uid, None)
+        if known is not None:
+            return known, True
+        if change != "DELETED":
+            return None
+        consumer = consumer_of(item, "", ended=True)
+        if consumer is None:
+            return None
+        node_uid = self.kinds.node_uids.get(consumer.node_name, "")
+        return dataclasses.replace(consumer, node_uid=node_uid), True
+
+
+class Events(Source):
+    path = names.EVENTS
+    query: ClassVar[Mapping[str, object]] = {"fieldSelector": f"source={names.AGENT_MANAGER}"}
+
+    def listed(self, item: Json) -> Observed | None:
+        return objects.observed_event(item)
+
+
+class Kinds:
+    """The sources of one gateway and what they share: node uids by name, and the consumers that were told."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self.client = client
+        self.node_uids: dict[str, str] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self._sources: Mapping[Kind, Source] = {
+            Kind.NODE: Nodes(self),
+            Kind.NODE_CACHE: NodeCaches(self),
+            Kind.CONSUMER: Consumers(self),
+            Kind.EVENT: Events(self),
+        }
+
+    def source(self, kind: Kind) -> Source:
+        return self._sources[kind]
+
+    def learn_nodes(self) -> None:
+        """Who has which name now, for the pods that only say the name."""
+
+        def pair(item: Json) -> tuple[str, str]:
+            return item["metadata"]["name"], item["metadata"]["uid"]
+
+        pairs, _ = listed(self.client, names.NODES, {}, pair, only_metadata=True)
+        self.node_uids = dict(pairs)
+
+    def node_uid(self, name: str) -> str | None:
+        """The uid of the incarnation that has the name; None when there is no such node."""
+        if name not in self.node_uids:
+            try:
+                node = self.client.get(f"{names.NODES}/{name}", only_metadata="PartialObjectMetadata")
+            except NotFound:
+                return None
+            self.node_uids[name] = node["metadata"]["uid"]
+        return self.node_uids[name]
+
+    def consumers_on(self, node_name: str, node_uid: str) -> tuple[Consumer, ...]:
+        """A fresh listing of one node's consumers."""
+        query = {"fieldSelector": f"spec.nodeName={node_name},status.phase!=Succeeded,status.phase!=Failed"}
+        found, _ = listed(self.client, names.PODS, query, lambda pod: consumer_of(pod, node_uid))
+        return tuple(found)
+
+    def pod_names(self) -> Mapping[str, str]:
+        """Pod uid to ``namespace/name`` of the consumers that were told."""
+        return {uid: consumer.name for uid, consumer in self.consumers.items()}

@@ -1,0 +1,38 @@
+"""The names that Hearth and a Kubernetes cluster agree on, and the paths below which objects live."""
+
+from __future__ import annotations
+
+import re
+
+GROUP = "cache.hearth.dev"
+API_VERSION = f"{GROUP}/v1alpha1"
+NODE_CACHE_KIND = "NodeCache"
+MANIFEST_KIND = "ArtifactManifest"
+
+MANAGER = "hearth"  # field manager of specs, labels and taints
+AGENT_MANAGER = "hearth-agent"  # field manager of statuses
+
+SYSTEM_NAMESPACE = "hearth-system"  # Hearth itself, with secrets that no agent may read
+NODES_NAMESPACE = "hearth-nodes"  # agents, and the credentials of source connections
+EVENTS_NAMESPACE = "default"  # where the API server wants events about objects without a namespace
+
+WEIGHTS_ANNOTATION = "cache.hearth.dev/weights"  # digests that a pod uses, separated by commas
+MANIFEST_LABEL = "cache.hearth.dev/manifest"  # the first 63 hex digits of a digest
+MANAGED_BY = {"app.kubernetes.io/managed-by": "hearth"}
+AGENT_LABEL = {"app.kubernetes.io/name": "hearth-agent"}
+POOL_LABEL = "cache.hearth.dev/pool"
+
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/pods"
+NODE_CACHES = f"/apis/{API_VERSION}/nodecaches"
+MANIFESTS = f"/apis/{API_VERSION}/artifactmanifests"
+SECRETS = f"/api/v1/namespaces/{NODES_NAMESPACE}/secrets"
+EVENTS = f"/api/v1/namespaces/{EVENTS_NAMESPACE}/events"
+DAEMON_SETS = f"/apis/apps/v1/namespaces/{NODES_NAMESPACE}/daemonsets"
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def is_object_name(name: str) -> bool:
+    """Whether an API server takes it as the name of an object; nothing else may become part of a path."""
+    return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None

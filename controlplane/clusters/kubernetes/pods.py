@@ -1,0 +1,85 @@
+"""Which digests a pod holds. Pure.
+
+A pod names digests by a mount below ``…/hearth/weights/<folder>`` of a hostPath, or by annotation. A pod that mounts
+a store and names none holds everything in it, because nobody can know what it opened.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from controlplane.clusters.documents import Consumer
+from controlplane.clusters.kubernetes.names import AGENT_LABEL, NODES_NAMESPACE, WEIGHTS_ANNOTATION
+
+Json = Mapping[str, Any]
+EVERYTHING = "*"
+_IN_STORE = re.compile(r"/hearth(?:/(?P<inside>.*))?\Z", re.DOTALL)
+_FOLDER = re.compile(r"weights/(sha256)-([0-9a-f]{64})(?:/.*)?\Z", re.DOTALL)
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
+
+
+def consumer_of(pod: Json, node_uid: str, *, ended: bool = False) -> Consumer | None:
+    """The consumer that a pod is, None for a pod that holds nothing: terminal, not placed, or without any of it.
+    With ``ended`` what a pod was, whatever its phase."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    if not spec.get("nodeName") or (not ended and status.get("phase") in ("Succeeded", "Failed")):
+        return None
+    digests = _digests(pod)
+    if not digests:
+        return None
+    statuses = status.get("containerStatuses") or ()
+    return Consumer(
+        uid=metadata["uid"],
+        name=f"{metadata.get('namespace', '')}/{metadata['name']}",
+        node_name=spec["nodeName"],
+        node_uid=node_uid,
+        digests=digests,
+        ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ()),
+        restart_count=sum(int(container.get("restartCount", 0)) for container in statuses),
+        labels=dict(metadata.get("labels") or {}),
+    )
+
+
+def _digests(pod: Json) -> frozenset[str]:
+    metadata = pod["metadata"]
+    labels = metadata.get("labels") or {}
+    if metadata.get("namespace") == NODES_NAMESPACE and AGENT_LABEL.items() <= labels.items():
+        return frozenset()
+    named = set(_annotated(metadata))
+    blind = False
+    for inside in _mounts(pod.get("spec") or {}):
+        if match := _FOLDER.match(inside):
+            named.add(f"{match[1]}:{match[2]}")
+        else:
+            blind = True
+    return frozenset(named) if named or not blind else frozenset({EVERYTHING})
+
+
+def _annotated(metadata: Json) -> Iterator[str]:
+    """What the annotation names. A word that is no digest may mean any: better too much than too little."""
+    value = (metadata.get("annotations") or {}).get(WEIGHTS_ANNOTATION)
+    for word in str(value or "").replace(",", " ").split():
+        yield word if _DIGEST.match(word) else EVERYTHING
+
+
+def _mounts(spec: Json) -> Iterator[str]:
+    """For every mount of a store by any container: the path inside the store, "" for the store itself."""
+    volumes = {
+        volume.get("name"): str(volume["hostPath"].get("path", ""))
+        for volume in spec.get("volumes") or ()
+        if isinstance(volume.get("hostPath"), dict)
+    }
+    for group in ("containers", "initContainers", "ephemeralContainers"):
+        for container in spec.get(group) or ():
+            for mount in container.get("volumeMounts") or ():
+                host = volumes.get(mount.get("name"))
+                if host is None:
+                    continue
+                # An expression is not known here; what it is put below is.
+                below = str(mount.get("subPath") or "")
+                path = posixpath.normpath(f"/{host}/{below}")
+                if match := _IN_STORE.search(path):
+                    yield match["inside"] or ""
