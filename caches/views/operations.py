@@ -169,16 +169,22 @@ def _subject_url(found: Operation) -> str:
 
 def _may_steer(request: HttpRequest, found: Operation) -> bool:
     user, pools = user_of(request), operation_pools(found)
+    role = _role_for(found)
     if not pools:
-        return access.can_anywhere(user, Role.OPERATOR)
-    return all(access.can(user, Role.OPERATOR, pool) for pool in pools)
+        return access.can_anywhere(user, role)
+    return all(access.can(user, role, pool) for pool in pools)
 
 
 def _allowed(request: HttpRequest, operation_id: UUID) -> Operation:
     found = operation_get(operation_id=operation_id)
-    pools = operation_pools(found)
+    pools, role = operation_pools(found), _role_for(found)
     if not pools:
-        access.require_anywhere(user_of(request), Role.OPERATOR)
+        access.require_anywhere(user_of(request), role)
     for pool in pools:
-        access.require(user_of(request), Role.OPERATOR, pool)
+        access.require(user_of(request), role, pool)
     return found
+
+
+def _role_for(found: Operation) -> Role:
+    """Who may start such work may stop it and start it again."""
+    return Role.ADMIN if found.kind == OperationKind.POOL_DELETE else Role.OPERATOR
