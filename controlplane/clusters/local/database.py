@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from controlplane.clusters import codec
 from controlplane.clusters.gateway import GatewayError, Throttled, Unreachable
 
 FILE_NAME = "fleet.sqlite3"
@@ -92,7 +93,7 @@ def transaction(connection: sqlite3.Connection, *, write: bool) -> Iterator[sqli
 
 @contextmanager
 def translated(folder: Path) -> Iterator[None]:
-    """SQLite's and the file system's failures as GatewayErrors."""
+    """SQLite's and the file system's failures, and objects that cannot be read, as GatewayErrors."""
     try:
         yield
     except GatewayError:
@@ -101,7 +102,7 @@ def translated(folder: Path) -> Iterator[None]:
         if "locked" in str(error) or "busy" in str(error):
             raise Throttled(f"The fleet in {folder} is busy: {error}", retry_after_seconds=1.0) from error
         raise Unreachable(f"The fleet in {folder} does not answer: {error}") from error
-    except (sqlite3.DatabaseError, PermissionError) as error:
+    except (sqlite3.DatabaseError, OSError, codec.DecodeError) as error:
         raise Unreachable(f"The fleet in {folder} cannot be read: {error}") from error
 
 

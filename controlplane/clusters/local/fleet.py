@@ -62,7 +62,10 @@ class LocalFleet:
 
     def create(self, *, nodes: int, pools: tuple[PoolLayout, ...] = DEFAULT_POOLS) -> bool:
         """Make the store and, in a new one, its nodes, shared evenly between the pools. False when it was there."""
-        if not pools or len({pool.name for pool in pools}) < len(pools) or not all(valid_name(p.name) for p in pools):
+        layouts = [(pools[number % len(pools)], number // len(pools)) for number in range(nodes)] if pools else []
+        names = [f"{layout.name.removeprefix('pool-')}-{rank + 1}" for layout, rank in layouts]
+        distinct = len({pool.name for pool in pools}) == len(pools) and len(set(names)) == len(names)
+        if not pools or not distinct or not all(valid_name(name) for name in (*(pool.name for pool in pools), *names)):
             raise Invalid(
                 "fleet:user:bad-pools",
                 "The pools of a new fleet need different names of lower case letters, digits and dashes.",
@@ -74,10 +77,8 @@ class LocalFleet:
         with self.store.write() as session:
             if session.meta("seeded"):
                 return False
-            for number in range(nodes):
-                layout, rank = pools[number % len(pools)], number // len(pools)
+            for (layout, rank), name in zip(layouts, names, strict=True):
                 labels = {**_labels(layout.name, rank), HARDWARE_LABEL: layout.hardware}
-                name = f"{layout.name.removeprefix('pool-')}-{rank + 1}"
                 self._add(session, name, labels, layout.capacity_bytes)
             session.set_meta("seeded", "yes")
             return True
@@ -102,6 +103,12 @@ class LocalFleet:
             raise Invalid(
                 "fleet:user:bad-name",
                 f"{name!r:.80} cannot be a node's name.",
+                next_step="Use lower case letters, digits and dashes, at most 63.",
+            )
+        if not valid_name(pool):
+            raise Invalid(
+                "fleet:user:bad-pool",
+                f"{pool!r:.80} cannot be a pool's name.",
                 next_step="Use lower case letters, digits and dashes, at most 63.",
             )
         _check_bytes(capacity_bytes, least=MIN_CAPACITY)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from controlplane.clusters.gateway import NotFound, Unreachable
 
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")  # as a file, with room for more
 
 
 def secret_write(fleet: Path, name: str, data: Mapping[str, str]) -> None:
@@ -34,13 +34,23 @@ def secret_read(fleet: Path, name: str) -> Mapping[str, str]:
         data = json.loads(_path(fleet, name).read_text())
     except FileNotFoundError:
         raise NotFound(f"No secret {name} on this fleet.") from None
+    except OSError as error:
+        raise Unreachable(f"The secret {name} cannot be read ({error.strerror}).") from None
     except ValueError:
         raise Unreachable(f"The secret {name} cannot be read: its file is not JSON.") from None
+    if not isinstance(data, dict):
+        raise Unreachable(f"The secret {name} cannot be read: its file holds no names and values.")
     return {str(key): str(value) for key, value in data.items()}
 
 
 def secret_delete(fleet: Path, name: str) -> None:
-    _path(fleet, name).unlink(missing_ok=True)
+    path = _path(fleet, name)
+    path.unlink(missing_ok=True)
+    # What a kill left in the middle of writing holds credentials too.
+    unfinished = re.compile(re.escape(f".{path.name}.") + r"\d+\.[0-9a-f]{8}")
+    for beside in path.parent.glob(".*") if path.parent.is_dir() else ():
+        if unfinished.fullmatch(beside.name):
+            beside.unlink(missing_ok=True)
 
 
 def _path(fleet: Path, name: str) -> Path:

@@ -14,14 +14,17 @@ def parse_size(text: str) -> int:
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
         raise ValueError(f"{text!r:.40} is no size; write for example 512MiB")
-    return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+    whole, _, part = match[1].partition(".")
+    if len(whole) > 18:
+        raise ValueError(f"{text!r:.40} is larger than any disk")
+    return int(float(match[1]) * unit) if part else int(whole) * unit
 
 
 def format_size(size_bytes: int) -> str:
     """With a binary unit and at most one decimal: ``1.5 GiB``."""
     value, unit = float(size_bytes), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
+        if round(value, 1) < 1024:
             break
         value, unit = value / 1024, larger
     return f"{value:.1f}".removesuffix(".0") + f" {unit}"

@@ -6,6 +6,7 @@ what a watch token holds. The log is compacted; a token from before that is Gone
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from controlplane.clusters.gateway import EventType, Gone
 from controlplane.clusters.local import database
 
 KEEP_CHANGES = 20_000
+_NUMBER = re.compile(r"[0-9]{1,18}")
 COMPACT_EVERY = 256
 
 
@@ -118,7 +120,7 @@ class Session:
     def _parse(self, kind: str, token: str) -> int:
         of_kind, _, rest = token.partition(".")
         store, _, number = rest.partition(".")
-        if of_kind != kind or store != self.meta("store") or not number.isdigit():
+        if of_kind != kind or store != self.meta("store") or not _NUMBER.fullmatch(number):
             raise Gone("The token is of another kind or another fleet.")
         if not int(self.meta("compacted")) <= int(number) <= self.version():
             raise Gone("The token is older than the log of changes.")
