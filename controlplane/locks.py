@@ -37,6 +37,12 @@ def _release(name: str) -> None:
         cursor.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [name])
 
 
+def transaction_lock(name: str) -> None:
+    """Wait until no other transaction holds this name, and hold it until the current one ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+
+
 def is_deadlock(error: BaseException) -> bool:
     """Whether PostgreSQL ended a transaction so that others could go on: the same again will work."""
     return getattr(error.__cause__, "sqlstate", "") in ("40P01", "40001")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import transaction
@@ -17,7 +17,7 @@ from django.utils import timezone
 from controlplane.audit.services import SYSTEM, Actor, audit_write
 from controlplane.celery import publish_on_commit
 from controlplane.errors import Clash, HearthError, Missing
-from controlplane.locks import deadlock_retried
+from controlplane.locks import deadlock_retried, transaction_lock
 from controlplane.operations.handlers import handler_of
 from controlplane.operations.models import (
     ACTIVE_STATES,
@@ -28,6 +28,7 @@ from controlplane.operations.models import (
     TargetState,
 )
 
+T = TypeVar("T")
 PROGRESS_INTERVAL = timedelta(seconds=1)
 _UNENDED = (OperationState.PENDING, OperationState.RUNNING)
 _UNFINISHED = (TargetState.PENDING, TargetState.RUNNING)
@@ -106,7 +107,7 @@ def operation_progress(
     if bytes_total is not None:
         changes["bytes_total"] = bytes_total
     if message is not None:
-        changes["message"] = message[:1000]
+        changes["message"] = _storable(message)[:1000]
     if params is not None:
         changes["params"] = dict(params)
     return rows.update(**changes) == 1
@@ -116,7 +117,7 @@ def target_update(
     *, operation_id: UUID, key: str, state: TargetState, detail: str = "", bytes_done: int | None = None
 ) -> bool:
     """Move one target that has not ended yet. False when it had."""
-    changes: dict[str, Any] = {"state": state, "detail": detail[:1000], "updated_at": timezone.now()}
+    changes: dict[str, Any] = {"state": state, "detail": _storable(detail)[:1000], "updated_at": timezone.now()}
     if bytes_done is not None:
         changes["bytes_done"] = bytes_done
     rows = OperationTarget.objects.filter(operation_id=operation_id, key=key, state__in=_UNFINISHED)
@@ -132,9 +133,8 @@ def operation_succeed(
 
 def operation_fail(*, operation_id: UUID, error: HearthError, actor: Actor = SYSTEM) -> bool:
     """Pending or Running → Failed with the error as a problem document. False when it was cancelled or had ended."""
-    return _end(
-        operation_id, OperationState.FAILED, _UNENDED, actor, message=error.detail, error=problem_document(error)
-    )
+    document = {name: _storable(value) for name, value in problem_document(error).items()}
+    return _end(operation_id, OperationState.FAILED, _UNENDED, actor, message=error.detail, error=document)
 
 
 def operation_acknowledge(*, operation_id: UUID, message: str = "") -> bool:
@@ -163,10 +163,10 @@ def operation_cancel(*, actor: Actor, operation_id: UUID) -> Operation:
 def operation_retry(*, actor: Actor, operation_id: UUID) -> Operation:
     """A new operation of the same kind, subject and targets that names the old one in ``retry_of``."""
     with transaction.atomic():
-        # The lock makes two simultaneous retries see each other: the second finds the first one's operation.
-        old = Operation.objects.select_for_update(no_key=True).filter(pk=operation_id).first()
-        if old is None:
-            raise _missing(operation_id)
+        old = _get(operation_id)
+        # Two simultaneous retries see each other, also of two ended operations of one subject: the second one finds
+        # the first one's operation.
+        transaction_lock(f"operation:{old.kind}:{old.subject_type}:{old.subject_id}")
         operation_retry_check(old)
         fresh = operation_start(
             actor=actor,
@@ -238,11 +238,12 @@ def _end(
     result: Mapping[str, Any] | None = None,
     error: Mapping[str, Any] | None = None,
 ) -> bool:
+    message = _storable(message)[:1000]
     with transaction.atomic():
         now = timezone.now()
         changes: dict[str, Any] = {"state": state, "ended_at": now, "updated_at": now, "eta_seconds": None}
         if message:
-            changes["message"] = message[:1000]
+            changes["message"] = message
         if result is not None:
             changes["result"] = dict(result)
         if error is not None:
@@ -255,6 +256,19 @@ def _end(
         operation = _get(operation_id)
         _audit(operation, actor, f"operation.{state.value.lower()}", {"state": state}, message=message)
     return True
+
+
+def _storable(value: T) -> T:
+    """Text as PostgreSQL can hold it. A message may quote a file name or an answer with anything in it, and one that
+    cannot be stored would keep its operation from ever ending.
+    """
+    if isinstance(value, str):
+        return value.replace("\0", "").encode(errors="backslashreplace").decode()  # type: ignore[return-value]
+    if isinstance(value, list):
+        return [_storable(item) for item in value]  # type: ignore[return-value]
+    if isinstance(value, dict):
+        return {name: _storable(item) for name, item in value.items()}  # type: ignore[return-value]
+    return value
 
 
 def _get(operation_id: UUID) -> Operation:

@@ -73,13 +73,17 @@ def _bug(operation: Operation, error: Exception) -> Permanent | None:
     if bugs >= MAX_BUGS or operation.state == OperationState.CANCELING:
         return Permanent(
             "operation:hearth:internal",
-            f"A step failed {bugs} times with an unexpected error ({type(error).__name__}).",
+            f"A step failed with an unexpected error ({type(error).__name__}), {_times(bugs)} by now.",
             reason="Internal",
             next_step="Look for operation.bug in the worker's log, then retry the operation.",
         )
     params = Operation.objects.values_list("params", flat=True).get(pk=operation.id)
     operation_progress(operation_id=operation.id, params={**params, "_bugs": bugs})
     return None
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def operations_resume() -> int:

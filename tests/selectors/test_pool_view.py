@@ -1,4 +1,4 @@
-"""What the planner is told is what the rows say: every field, nothing of other pools, in as many queries at any size."""
+"""What the planner is told is what the rows say: every field, nothing of other pools, in six queries at any size."""
 
 from __future__ import annotations
 
