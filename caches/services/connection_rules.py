@@ -15,6 +15,8 @@ from controlplane.errors import FieldError, HearthError, Transient
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SECRET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,98}[a-z0-9])?")
+MAX_RATE = 10**15
+MAX_ENDPOINT = 500
 _REGION = re.compile(r"[a-z0-9-]{0,64}")
 
 
@@ -36,10 +38,12 @@ def _text_problems(connection: SourceConnection) -> Iterator[FieldError]:
         yield _wrong("secret_name", "secret-name", "A secret's name has lower-case letters, digits, dots and dashes.")
     if connection.max_downloads is not None and not 1 <= connection.max_downloads <= 100_000:
         yield _wrong("max_downloads", "max-downloads", "The limit must be at least 1; leave it out for none.")
-    if connection.bytes_per_second is not None and connection.bytes_per_second < 1024:
+    if connection.bytes_per_second is not None and not 1024 <= connection.bytes_per_second <= MAX_RATE:
         yield _wrong(
-            "bytes_per_second", "rate", "The rate must be at least 1024 bytes a second; leave it out for none."
+            "bytes_per_second", "rate", "The rate must be 1024 to 10^15 bytes a second; leave it out for none."
         )
+    if len(connection.endpoint) > MAX_ENDPOINT:
+        yield _wrong("endpoint", "endpoint-length", f"An endpoint has at most {MAX_ENDPOINT} characters.")
     if connection.ca_bundle:
         try:
             ssl.create_default_context(cadata=connection.ca_bundle)
@@ -52,8 +56,9 @@ def _place_problems(connection: SourceConnection) -> Iterator[FieldError]:
         yield _wrong("allowed", "allowed", "Name at least one bucket or root folder that may be read.")
         return
     if connection.type == SourceType.FILESYSTEM:
-        if connection.endpoint or connection.secret_name:
-            yield _wrong("endpoint", "filesystem", "A Filesystem connection has no endpoint and no secret.")
+        for field in ("endpoint", "secret_name"):
+            if getattr(connection, field):
+                yield _wrong(field, "filesystem", "A Filesystem connection has no endpoint and no secret.")
         for root in connection.allowed:
             try:
                 allowed.check_root(root, settings.SOURCE_ROOTS, connection.name)

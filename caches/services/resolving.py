@@ -57,7 +57,7 @@ def version_resolve_step(*, operation_id: UUID) -> bool:
     operation_run(operation_id=operation_id)
     try:
         if version is None:
-            raise Missing("version:user:not-found", "The version was deleted meanwhile.")
+            raise _deleted()
         connection = SourceConnection.objects.filter(pk=operation.params["connection_id"]).first()
         if connection is None:
             raise Missing("version:user:no-such-connection", "The source connection was deleted meanwhile.")
@@ -193,6 +193,8 @@ def _publish(operation: Operation, version: ModelVersion, manifest: Manifest, me
         }
         if won == 1:
             _audit(version, operation, VersionState.AVAILABLE, facts)
+        elif not ModelVersion.objects.filter(pk=version.pk).exists():
+            raise _deleted()  # nobody would name the artifact
         _clean(operation)
         if not operation_succeed(operation_id=operation.pk, result=facts, message="Registered."):
             raise _Canceled
@@ -241,6 +243,10 @@ def _refuse(version: ModelVersion | None, operation: Operation, error: HearthErr
         rows = ModelVersion.objects.filter(pk=version.pk, state=VersionState.RESOLVING)
         if rows.update(state=VersionState.REFUSED, updated_at=timezone.now(), **fields) == 1:
             _audit(version, operation, VersionState.REFUSED, fields)
+
+
+def _deleted() -> Missing:
+    return Missing("version:user:not-found", "The version was deleted meanwhile.")
 
 
 def _canceled() -> Permanent:
