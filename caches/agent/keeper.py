@@ -147,7 +147,8 @@ class Keeper:
         seen = (info.st_mtime_ns, info.st_size)
         if entry.seen is None:
             entry.seen = seen
-        if seen != entry.seen or self._is_odd(entry):
+        moved_away = not self.tools.store.is_folder(self.tools.store.tree(entry.digest))  # with a link left behind
+        if seen != entry.seen or moved_away or self._is_odd(entry):
             self._look(entry)
 
     def _is_odd(self, entry: Entry) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from controlplane.clusters.documents import Desired, Manifest, NodeCacheStatus
+from controlplane.clusters.documents import Desired, Manifest, NodeCacheStatus, Origin
 
 
 class NodeLink(Protocol):
@@ -29,6 +29,10 @@ class NodeLink(Protocol):
 
     def manifest(self, digest: str) -> Manifest:
         """The files of an artifact. The caller recomputes the digest; NotFound when it was not published."""
+        ...
+
+    def origin(self, digest: str) -> Origin:
+        """Where its bytes can be had; NotFound when nobody said so."""
         ...
 
     def secret(self, name: str) -> Mapping[str, str]:
