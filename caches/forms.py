@@ -125,6 +125,8 @@ class PinForm(HearthForm):
         "gate": "gate_value",
         "retention": "retention_hours",
         "window": "window_end",
+        "window.end": "window_end",
+        "window.start": "window_start",
         "window.time_zone": "window_time_zone",
     }
     ADVANCED = (

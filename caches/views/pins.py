@@ -128,12 +128,15 @@ def priority(request: HttpRequest, pin_id: UUID) -> HttpResponse:
 
 def unpin(request: HttpRequest, pin_id: UUID) -> HttpResponse:
     """GET shows what would follow; POST removes the pin and shows the operation."""
-    found = _allowed(request, pin_id)
     if request.method == "POST":
-        return once(
-            request,
-            lambda: reverse("operation", args=[pin_remove(actor=actor_of(request), pin_id=found.id).id]),
-        )
+
+        def work() -> str:
+            # Looked for in here: the second sending of the same form finds no pin, but its operation.
+            operation = pin_remove(actor=actor_of(request), pin_id=_allowed(request, pin_id).id)
+            return reverse("operation", args=[operation.id])
+
+        return once(request, work)
+    found = _allowed(request, pin_id)
     plans = unpin_preview(found)
     digest = found.version.artifact.digest if found.version.artifact else ""
     going = [line for plan in plans for line in plan.evictions if line.digest == digest]

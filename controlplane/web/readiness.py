@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import psycopg
 import redis
@@ -74,7 +74,7 @@ def _watcher() -> Finding:
     now = timezone.now()
     clusters = Cluster.objects.values_list("name", "observed_at", "error")
     silent = [
-        f"{name} was last seen {_ago(now - at) if at else 'never'}" + (f" ({error})" if error else "")
+        f"{name} was {_seen(now, at)}" + (f" ({error})" if error else "")
         for name, at, error in clusters
         if at is None or now - at > WATCHER_SILENT
     ]
@@ -84,5 +84,5 @@ def _watcher() -> Finding:
     return Finding(True, f"{watched} watched.")
 
 
-def _ago(age: timedelta) -> str:
-    return f"{int(age.total_seconds())} seconds ago"
+def _seen(now: datetime, at: datetime | None) -> str:
+    return "never seen" if at is None else f"last seen {int((now - at).total_seconds())} seconds ago"
