@@ -13,16 +13,18 @@ SERVICE_ACCOUNT = "hearth-agent"
 # Long enough for the agent to sync and journal what it has; what is partial is resumed by the next one.
 GRACE_SECONDS = 60
 NAME_LENGTH = 63  # a pod's label holds it
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _PATH = re.compile(r"(/[A-Za-z0-9._-]+)+")
 
 
 def daemon_set_name(pool: str) -> str:
     """``hearth-agent-<pool>``, shortened with a checksum where it would be too long; always an object's name."""
-    name = f"hearth-agent-{pool}".lower().replace("_", "-").strip("-.")
-    if name == f"hearth-agent-{pool}" and len(name) <= NAME_LENGTH:
+    name = f"hearth-agent-{pool}"
+    if _LABEL.fullmatch(name):
         return name
     mark = hashlib.sha256(pool.encode()).hexdigest()[:8]
-    return f"{re.sub('[^a-z0-9-]', '-', name)[: NAME_LENGTH - 9].rstrip('-')}-{mark}"
+    plain = re.sub("[^a-z0-9]", "-", name.lower())
+    return f"{plain[: NAME_LENGTH - 9].rstrip('-')}-{mark}"
 
 
 def daemon_set(agent: PoolAgent) -> dict[str, Any]:

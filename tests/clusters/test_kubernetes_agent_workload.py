@@ -1,0 +1,146 @@
+"""The agents' DaemonSet gives an agent its folder and nothing else of the machine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controlplane.clusters.gateway import PoolAgent, Refused, Toleration
+from controlplane.clusters.kubernetes.agent_workload import daemon_set, daemon_set_name
+
+AGENT = PoolAgent(
+    pool="gpu-a",
+    image="registry.example/hearth@sha256:" + "0" * 64,
+    cache_path="/opt/dlami/nvme",
+    node_selector={"hearth.dev/pool": "gpu-a"},
+)
+
+
+def pod(agent: PoolAgent = AGENT) -> dict[str, Any]:
+    found: dict[str, Any] = daemon_set(agent)["spec"]["template"]["spec"]
+    return found
+
+
+def agent_container(agent: PoolAgent = AGENT) -> dict[str, Any]:
+    (container,) = pod(agent)["containers"]
+    found: dict[str, Any] = container
+    return found
+
+
+def test_it_sees_the_pools_folder_and_nothing_else_of_the_machine() -> None:
+    host = [volume for volume in pod()["volumes"] if "hostPath" in volume]
+    assert [volume["hostPath"]["path"] for volume in host] == ["/opt/dlami/nvme"]
+    assert all("emptyDir" in volume for volume in pod()["volumes"] if volume not in host)
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod().keys()
+
+
+def test_it_has_no_power_over_the_machine() -> None:
+    rules = agent_container()["securityContext"]
+    assert rules["readOnlyRootFilesystem"] is True
+    assert rules["allowPrivilegeEscalation"] is False
+    assert rules["capabilities"] == {"drop": ["ALL"]}
+    assert not rules.get("privileged")
+    assert pod()["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_it_starts_the_agent_of_the_node_it_is_on() -> None:
+    container = agent_container()
+    assert container["command"][:4] == ["python", "-m", "caches.agent", "--kubernetes"]
+    assert container["command"][container["command"].index("--node") + 1] == "$(NODE_NAME)"
+    assert container["command"][container["command"].index("--root") + 1] == "/opt/dlami/nvme"
+    (name,) = [item for item in container["env"] if item["name"] == "NODE_NAME"]
+    assert name["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert "--server" not in container["command"]
+    elsewhere = agent_container(replace(AGENT, server="https://10.0.0.1:6443"))
+    assert elsewhere["command"][-2:] == ["--server", "https://10.0.0.1:6443"]
+
+
+def test_it_goes_where_the_pool_is_whatever_taints_it() -> None:
+    assert pod()["nodeSelector"] == {"kubernetes.io/os": "linux", "hearth.dev/pool": "gpu-a"}
+    assert pod()["tolerations"] == [{"operator": "Exists"}]
+    named = replace(AGENT, tolerations=(Toleration("gpu", "h100", "NoSchedule"), Toleration("hearth.dev/cold")))
+    assert pod(named)["tolerations"] == [
+        {"operator": "Equal", "key": "gpu", "value": "h100", "effect": "NoSchedule"},
+        {"operator": "Exists", "key": "hearth.dev/cold"},
+    ]
+    assert pod()["priorityClassName"] == "system-node-critical"
+    assert "priorityClassName" not in pod(replace(AGENT, priority_class=""))
+
+
+def test_it_is_replaced_one_node_at_a_time_and_with_time_to_put_down_what_it_holds() -> None:
+    strategy = daemon_set(AGENT)["spec"]["updateStrategy"]
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
+    assert pod()["terminationGracePeriodSeconds"] >= 30
+
+
+def test_it_carries_the_labels_by_which_it_is_known() -> None:
+    document = daemon_set(AGENT)
+    labels = document["spec"]["template"]["metadata"]["labels"]
+    assert document["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert labels["app.kubernetes.io/name"] == "hearth-agent"
+    assert document["metadata"]["namespace"] == "hearth-nodes"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "//",
+        "relative",
+        "/opt/../etc",
+        "/opt/./x",
+        "/..",
+        "/a b",
+        "/a\n",
+        "/a//b",
+        "/a,/etc",
+        "/$(X)",
+        "/\u200b",
+    ],
+)
+def test_it_is_given_no_folder_that_could_be_another(path: str) -> None:
+    with pytest.raises(Refused):
+        daemon_set(replace(AGENT, cache_path=path))
+
+
+def test_it_minds_no_slash_at_the_end() -> None:
+    assert daemon_set(replace(AGENT, cache_path="/opt/dlami/nvme/")) == daemon_set(AGENT)
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        "gpu-a",
+        "GPU_A",
+        "_",
+        "x" * 63,
+        "a-" * 30,
+        "pool.with.dots",
+        "Größe",
+        "größe",
+        "1",
+        "-",
+        "a" * 49,
+        "a" * 50,
+        "a" * 51,
+    ],
+)
+def test_it_has_a_name_that_an_api_server_takes(pool: str) -> None:
+    name = daemon_set_name(pool)
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name)
+    value = daemon_set(replace(AGENT, pool=pool))["spec"]["selector"]["matchLabels"]["cache.hearth.dev/pool"]
+    assert re.fullmatch(r"[a-z0-9A-Z]([-_.a-zA-Z0-9]{0,61}[a-z0-9A-Z])?", value)
+
+
+def test_it_gives_no_two_pools_one_name() -> None:
+    pools = ["gpu_a", "gpu-a", "GPU-A", "gpu.a", "x" * 60, "x" * 61, "x" * 62, "-", "_", "--", ""]
+    assert len({daemon_set_name(pool) for pool in pools}) == len(pools)
+
+
+def test_it_passes_on_what_a_private_registry_needs() -> None:
+    assert "imagePullSecrets" not in pod()
+    assert pod(replace(AGENT, image_pull_secrets=("reg",)))["imagePullSecrets"] == [{"name": "reg"}]
