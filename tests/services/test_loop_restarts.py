@@ -99,7 +99,7 @@ def test_bookkeeping_that_is_lost_is_learnt_again(world: World, warm: Any, lost:
     world.obey()
     world.observe()
     plan = world.reconcile()
-    assert plan.moves == plan.evictions == ()
+    assert (plan.moves, plan.evictions) == ((), ())
     assert {name: world.spec(name).desired for name in world.links} == before
     assert {entry.state for entry in CacheEntry.objects.all()} == {"Ready"}
     assert NodeProjection.objects.count() == 2
