@@ -16,7 +16,14 @@ from caches.domain.plans import Plan
 from caches.filters import EntryFilter
 from caches.models import CacheEntry
 from caches.selectors.entries import entries_list
-from caches.services.entries import entry_evict, entry_evict_preview, entry_retry, entry_scrub
+from caches.services.entries import (
+    entry_evict,
+    entry_evict_preview,
+    entry_retry,
+    entry_retry_check,
+    entry_scrub,
+    entry_scrub_check,
+)
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Scope
 from controlplane.accounts.permissions import require_target
@@ -82,6 +89,7 @@ class EntryScrub(EntryAction):
     def post(self, request: Request, entry_id: UUID) -> Response:
         entry = self.entry(request, entry_id)
         if flag(request, "dry_run"):
+            entry_scrub_check(entry_id=entry.id)
             return plan_response(_nothing(entry), notes=["Reads the node's disk; bytes move only for damaged files."])
         return self.follow(entry_scrub(actor=actor_of(request), entry_id=entry.id).id)
 
@@ -95,6 +103,7 @@ class EntryRetry(EntryAction):
     def post(self, request: Request, entry_id: UUID) -> Response:
         entry = self.entry(request, entry_id)
         if flag(request, "dry_run"):
+            entry_retry_check(entry_id=entry.id)
             return plan_response(_nothing(entry), notes=["Only brings forward a transfer that would start by itself."])
         entry_retry(actor=actor_of(request), entry_id=entry.id)
         return self.answer(EntrySerializer, one(entries_list(targets=self.targets).filter(pk=entry.id)))

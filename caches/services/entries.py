@@ -33,10 +33,13 @@ __all__ = [
     "entry_evict",
     "entry_evict_preview",
     "entry_retry",
+    "entry_retry_check",
     "entry_scrub",
+    "entry_scrub_check",
     "statuses_mirror",
 ]
 
+_VERIFIABLE = (EntryState.READY, EntryState.REPAIRING)
 _SAYS = {
     Protection.IN_USE: ("a pod or engine on the node has it mounted", "Stop its consumers there first."),
     Protection.PINNED: ("a pin wants it there", "Remove or change the pin first; otherwise it would come back."),
@@ -83,13 +86,9 @@ def entry_scrub(*, actor: Actor, entry_id: UUID) -> Operation:
     entry = _get(entry_id)
     _pool_of(entry)
     with transaction.atomic():
-        ready = CacheEntry.objects.filter(pk=entry_id, state__in=(EntryState.READY, EntryState.REPAIRING))
+        ready = CacheEntry.objects.filter(pk=entry_id, state__in=_VERIFIABLE)
         if ready.update(verify_round=F("verify_round") + 1, updated_at=timezone.now()) != 1:
-            raise Clash(
-                "entry:user:not-ready",
-                f"Only an entry that is Ready can be verified; this one is {entry.state}.",
-                next_step="Wait until it is Ready, or retry it when it has failed.",
-            )
+            raise _not_ready(entry)
         entry.refresh_from_db(fields=["verify_round", "bytes_moved"])
         params: dict[str, object] = {"round": entry.verify_round, MOVED: entry.bytes_moved}
         operation = _start(actor, entry, OperationKind.ENTRY_SCRUB, params)
@@ -106,11 +105,39 @@ def entry_retry(*, actor: Actor, entry_id: UUID) -> CacheEntry:
     with transaction.atomic():
         failed = CacheEntry.objects.filter(pk=entry_id, state=EntryState.FAILED)
         if failed.update(retry_round=F("retry_round") + 1, updated_at=timezone.now()) != 1:
-            raise Clash("entry:user:not-failed", f"Only a Failed entry can be retried; this one is {entry.state}.")
+            raise _not_failed(entry)
         entry.refresh_from_db()
         _audit(actor, entry, "entry.retry", {"reason": entry.reason}, {"retry_round": entry.retry_round}, None)
         _mark(entry)
     return entry
+
+
+def entry_scrub_check(*, entry_id: UUID) -> None:
+    """Refuse, as entry_scrub does, what cannot be verified. Writes nothing."""
+    entry = _get(entry_id)
+    _pool_of(entry)
+    if entry.state not in _VERIFIABLE:
+        raise _not_ready(entry)
+
+
+def entry_retry_check(*, entry_id: UUID) -> None:
+    """Refuse, as entry_retry does, what has not failed. Writes nothing."""
+    entry = _get(entry_id)
+    _pool_of(entry)
+    if entry.state != EntryState.FAILED:
+        raise _not_failed(entry)
+
+
+def _not_ready(entry: CacheEntry) -> Clash:
+    return Clash(
+        "entry:user:not-ready",
+        f"Only an entry that is Ready can be verified; this one is {entry.state}.",
+        next_step="Wait until it is Ready, or retry it when it has failed.",
+    )
+
+
+def _not_failed(entry: CacheEntry) -> Clash:
+    return Clash("entry:user:not-failed", f"Only a Failed entry can be retried; this one is {entry.state}.")
 
 
 def _get(entry_id: UUID) -> CacheEntry:

@@ -166,6 +166,7 @@ def _operations(entry: CacheEntry, pin_id: str) -> Operation:
             subject_id=subject_id,
             subject_name="llama v3",
             started_by=by,
+            params={f"{subject_type}_id": subject_id},
             ended_at=ended,
         )
         for kind, state, subject_type, subject_id, by, ended in (

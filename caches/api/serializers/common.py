@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any
 
-from django.utils.dateparse import parse_datetime
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from caches.api.links import links_of
 
+_OFFSET = re.compile(r"[T ].*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$", re.IGNORECASE)
 LONGEST_LABEL = 317  # a DNS name of 253, a slash, a name of 63
 
 
@@ -60,9 +61,10 @@ class MomentField(serializers.DateTimeField):
     """A time in a body. It says its offset: hours of difference must not hang on where Hearth runs."""
 
     def to_internal_value(self, value: Any) -> datetime:
-        if isinstance(value, str) and (moment := parse_datetime(value)) is not None and moment.tzinfo is None:
+        moment = super().to_internal_value(value)
+        if isinstance(value, str) and not _OFFSET.search(value):
             raise serializers.ValidationError("Say the offset from UTC, for example 2030-01-31T08:00:00Z.", "no-offset")
-        return super().to_internal_value(value)
+        return moment
 
 
 class LabelsField(serializers.DictField):
