@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -22,9 +23,11 @@ from caches.agent.verify import Findings
 from controlplane.clusters.documents import (
     Action,
     ArtifactKind,
+    ConnectionSpec,
     DesiredEntry,
     EntryState,
     EntryStatus,
+    Limits,
     NodeCacheSpec,
     Orphan,
     Reason,
@@ -43,6 +46,7 @@ class Keeper:
         self._refused: list[EntryStatus] = []
         self._lingering: dict[str, tuple[Job[Any], Ensure]] = {}
         self._spec: NodeCacheSpec | None = None
+        self._asked: dict[str, tuple[DesiredEntry, ConnectionSpec]] = {}  # by pods of this node, not by the plan
 
     def follow(self, spec: NodeCacheSpec) -> None:
         """Take over lines and limits. A line that is gone stops its work and removes nothing."""
@@ -53,21 +57,54 @@ class Keeper:
         for connection in spec.connections:
             tools.store_bucket(connection.name).set_rate(connection.bytes_per_second)
         tools.ledger.limits = limits
-        lines = self._lines(spec)
+        lines = self._with_asked(self._lines(spec))
         for digest in [digest for digest in self.entries if digest not in lines]:
             self._let_go(self.entries.pop(digest))
-        for digest, line in lines.items():
-            entry = self.entries.get(digest)
-            if entry is not None:
-                if entry.line.action is not line.action and entry.state is EntryState.FAILED:
-                    entry.state = EntryState.QUEUED  # what failed is no longer what is asked for
-                entry.line = line
-                continue
-            entry = Entry(line=line, store=tools.store, rate=Rate(tools.tuning.rate_window_seconds))
-            if line.action is Action.ENSURE:
-                lingering = self._lingering.get(digest)
-                entry.load(lingering[1].meter if lingering else None)
-            self.entries[digest] = entry
+        for line in lines.values():
+            self._take(line)
+
+    def ask(self, line: DesiredEntry, connection: ConnectionSpec) -> None:
+        """A pod of this node waits for this artifact. What the plan says of it counts, save for its turn."""
+        self._asked[line.digest] = (line, connection)
+        known = self.entries.get(line.digest)
+        if known is None or known.line.action is Action.ENSURE:
+            self._take(line if known is None else replace(known.line, order=line.order))
+            self._settle(self.entries[line.digest])
+
+    def unask(self, digest: str) -> None:
+        """Nobody waits any more, and what only pods had asked for is let go; nothing is removed."""
+        self._asked.pop(digest, None)
+        if digest in self.entries and not (self._spec and any(line.digest == digest for line in self._spec.desired)):
+            self._let_go(self.entries.pop(digest))
+
+    @property
+    def paused(self) -> bool:
+        return self.tools.gate.paused
+
+    def _with_asked(self, lines: dict[str, DesiredEntry]) -> dict[str, DesiredEntry]:
+        """The plan's lines and what pods asked for; the plan's word on an artifact counts, save for its turn."""
+        for digest, (line, _) in list(self._asked.items()):
+            planned = lines.get(digest)
+            if planned is None:
+                lines[digest] = line
+            elif planned.action is Action.EVICT:
+                del self._asked[digest]
+            else:
+                lines[digest] = replace(planned, order=line.order)
+        return lines
+
+    def _take(self, line: DesiredEntry) -> None:
+        entry = self.entries.get(line.digest)
+        if entry is not None:
+            if entry.line.action is not line.action and entry.state is EntryState.FAILED:
+                entry.state = EntryState.QUEUED  # what failed is no longer what is asked for
+            entry.line = line
+            return
+        entry = Entry(line=line, store=self.tools.store, rate=Rate(self.tools.tuning.rate_window_seconds))
+        if line.action is Action.ENSURE:
+            lingering = self._lingering.get(line.digest)
+            entry.load(lingering[1].meter if lingering else None)
+        self.entries[line.digest] = entry
 
     def _lines(self, spec: NodeCacheSpec) -> dict[str, DesiredEntry]:
         lines: dict[str, DesiredEntry] = {}
@@ -206,8 +243,7 @@ class Keeper:
         entry.state = EntryState.FAILED if waiting else state
 
     def _start_downloads(self) -> None:
-        if self._spec is None:
-            return
+        limits = self._spec.limits if self._spec else Limits()
         evicting = any(isinstance(entry.work, Evict) for entry in self.entries.values())
         running = sum(1 for entry in self.entries.values() if entry.ensure)
         waiting = [
@@ -220,19 +256,21 @@ class Keeper:
                 entry.message = "Paused: no new byte is asked for."
             elif evicting:
                 entry.message = "Waiting for an eviction to end."
-            elif running >= self._spec.limits.max_downloads or entry.digest in self._lingering:
+            elif entry.digest in self._lingering or (
+                running >= limits.max_downloads and entry.digest not in self._asked
+            ):
                 entry.message = "Waiting for its turn." if not entry.findings else entry.message
-            elif self._ensure(entry, self._spec):
+            elif self._ensure(entry):
                 running += 1
 
-    def _ensure(self, entry: Entry, spec: NodeCacheSpec) -> bool:
+    def _ensure(self, entry: Entry) -> bool:
         repair, kept = entry.tree_exists, None
         last = self.tools.store.last_marker(entry.digest) if repair and entry.findings else None
         if last and entry.findings:
             kept = tuple(
                 file for file in last.files if file.path not in set(entry.findings.damaged + entry.findings.strange)
             )
-        connection = next((item for item in spec.connections if item.name == entry.line.connection), None)
+        connection = self._connection(entry.line)
         entry.refused = None
         if not repair:
             # Promised here, in the order of the lines; the job corrects the number once it has read the manifest.
@@ -254,6 +292,11 @@ class Keeper:
         entry.save()
         self._run(entry, work, work.run)
         return True
+
+    def _connection(self, line: DesiredEntry) -> ConnectionSpec | None:
+        known = self._spec.connections if self._spec else ()
+        asked = (self._asked[line.digest][1],) if line.digest in self._asked else ()
+        return next((item for item in (*known, *asked) if item.name == line.connection), None)
 
     def _start_scrub(self) -> None:
         if self._spec is None or any(isinstance(entry.work, Scrub) for entry in self.entries.values()):

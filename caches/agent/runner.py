@@ -10,7 +10,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from caches.agent import VERSION
+from caches.agent.asks import Asks
 from caches.agent.capacity import Ledger
+from caches.agent.desk import Desk
 from caches.agent.ensure import OpenSource, Tools
 from caches.agent.keeper import Keeper
 from caches.agent.limits import RequestGate, TokenBucket
@@ -60,6 +62,8 @@ class Runner:
             scrub_bucket=TokenBucket(self._tuning.scrub_bytes_per_second),
         )  # fmt: skip
         self.keeper = Keeper(self.tools, chance)
+        self.asks = Asks(self.keeper, store, self._wake.set)
+        self._desk = Desk(store, link, self.asks)
         self._reporter = Reporter(self._tuning, self._tuning.unassigned_interval_seconds)
 
     def stop(self) -> None:
@@ -74,11 +78,14 @@ class Runner:
             threading.Thread(target=self._listen, name="listen", daemon=True).start()
             self._news.set()
             try:
+                self._desk.open()
                 while not self._stopping.is_set():
                     self.tick()
                     self._wake.wait(min(TICK_SECONDS, self._reporter.interval_seconds))
                     self._wake.clear()
             finally:
+                self._desk.close()
+                self.asks.stop()
                 ended = self.keeper.stop(2.0)
             return ended
 
@@ -89,6 +96,7 @@ class Runner:
         except GatewayError as error:
             log.warning("the cluster does not answer, going on with what is known: %s", error)
         self.keeper.step()
+        self.asks.step()
         try:
             self._report()
         except Conflict as error:

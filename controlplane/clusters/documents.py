@@ -129,6 +129,16 @@ class ConnectionSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an artifact's bytes can be had now. Travels beside its manifest and may change; the manifest cannot."""
+
+    connection: ConnectionSpec
+    uri: str
+    size_bytes: int
+    witness: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DesiredEntry:
     """One line of ``NodeCache.spec.desired``: lower ``order`` goes first; Evict lines are handled before Ensure."""
 

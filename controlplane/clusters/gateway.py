@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from controlplane.clusters.documents import Consumer, Manifest, NodeCacheSpec, NodeCacheStatus
+from controlplane.clusters.documents import Consumer, Manifest, NodeCacheSpec, NodeCacheStatus, Origin
 
 
 class GatewayError(Exception):
@@ -224,7 +224,11 @@ class ClusterGateway(Protocol):
         """Forget spec and status of one incarnation; nothing on the node is removed. No error when there is none."""
         ...
 
-    def apply_manifest(self, manifest: Manifest) -> None: ...
+    def apply_manifest(self, manifest: Manifest, origin: Origin | None = None) -> None:
+        """Publish the files, and where their bytes can be had: an agent that is asked for the artifact by a pod reads
+        both. Without ``origin`` the known one stays."""
+        ...
+
     def delete_manifest(self, digest: str) -> None: ...
     def apply_secret(self, name: str, data: Mapping[str, str]) -> None: ...
     def delete_secret(self, name: str) -> None: ...

@@ -34,6 +34,7 @@ from controlplane.clusters.documents import (
     Manifest,
     NodeCacheSpec,
     NodeCacheStatus,
+    Origin,
     SourceType,
 )
 from controlplane.clusters.gateway import Conflict, NotFound, Unreachable
@@ -62,6 +63,7 @@ class MemoryLink:
         self.changed = threading.Condition()
         self.current: Desired | None = None
         self.manifests: dict[str, Manifest] = {}
+        self.origins: dict[str, Origin] = {}
         self.secrets: dict[str, Mapping[str, str]] = {}
         self.reports: list[NodeCacheStatus] = []
         self.events: list[tuple[str, str]] = []
@@ -89,6 +91,12 @@ class MemoryLink:
         if digest not in self.manifests:
             raise NotFound(digest)
         return self.manifests[digest]
+
+    def origin(self, digest: str) -> Origin:
+        self._ask()
+        if digest not in self.origins:
+            raise NotFound(digest)
+        return self.origins[digest]
 
     def secret(self, name: str) -> Mapping[str, str]:
         if name not in self.secrets:

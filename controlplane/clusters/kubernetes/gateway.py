@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn
 
-from controlplane.clusters.documents import Consumer, Manifest, NodeCacheSpec
+from controlplane.clusters.documents import Consumer, Manifest, NodeCacheSpec, Origin
 from controlplane.clusters.gateway import (
     Capabilities,
     Conflict,
@@ -21,7 +22,6 @@ from controlplane.clusters.gateway import (
     NotFound,
     Observed,
     PoolAgent,
-    Refused,
     WatchEvent,
     Workload,
 )
@@ -29,6 +29,7 @@ from controlplane.clusters.kubernetes import manifests, names, objects
 from controlplane.clusters.kubernetes.access import access_for
 from controlplane.clusters.kubernetes.agent_workload import daemon_set, daemon_set_name
 from controlplane.clusters.kubernetes.client import KubeClient
+from controlplane.clusters.kubernetes.errors import Invalid
 from controlplane.clusters.kubernetes.kinds import Kinds
 from controlplane.clusters.kubernetes.secrets import secret_apply, secret_delete
 from controlplane.clusters.kubernetes.taints import taint_set
@@ -108,7 +109,7 @@ class KubernetesGateway:
         path, document = f"{names.NODE_CACHES}/{spec.node_name}", objects.node_cache_document(spec)
         try:
             applied = self.client.apply(path, document, manager=names.MANAGER, force=take_over)
-        except Refused:
+        except Invalid:
             # The only NodeCache of this name that refuses a sound spec is that of an earlier incarnation.
             if not self._remove_earlier(path, spec.node_uid):
                 raise
@@ -134,18 +135,28 @@ class KubernetesGateway:
         if (stored.get("spec") or {}).get("nodeUid") == node_uid:
             self.client.delete(path, uid=stored["metadata"]["uid"])
 
-    def apply_manifest(self, manifest: Manifest) -> None:
+    def apply_manifest(self, manifest: Manifest, origin: Origin | None = None) -> None:
         wanted = {chunk["metadata"]["name"]: chunk for chunk in manifests.chunks_of(manifest)}
-        present = self._manifest_names(manifest.digest)
-        if wanted.keys() == present:
-            return
+        note = manifests.origin_note(origin) if origin is not None else {}
+        present = self._manifest_notes(manifest.digest)
+        if present.keys() != wanted.keys():
+            self._publish(manifest, wanted, present.keys(), note)
+        for name in sorted(wanted.keys() & present.keys()):
+            if note and not note.items() <= present[name].items():
+                document = {"metadata": {"annotations": note}}
+                self.client.merge(f"{names.MANIFESTS}/{name}", document, manager=names.MANAGER)
+
+    def _publish(
+        self, manifest: Manifest, wanted: Mapping[str, Any], present: AbstractSet[str], note: Mapping[str, str]
+    ) -> None:
         if manifests.whole_sets(present - wanted.keys()):
             known = manifests.assembled(manifest.digest, self._manifest_chunks(manifest.digest))
             if manifests.identity(known) != manifests.identity(manifest):
                 raise Conflict(f"{manifest.digest} is published with other files.")
         for name in sorted(wanted.keys() - present):
+            chunk = {**wanted[name], "metadata": {**wanted[name]["metadata"], "annotations": dict(note)}}
             try:
-                self.client.create(names.MANIFESTS, wanted[name], manager=names.MANAGER)
+                self.client.create(names.MANIFESTS, chunk, manager=names.MANAGER)
             except Conflict:
                 continue  # another process publishes the same
         for name in sorted(present - wanted.keys()):
@@ -155,16 +166,20 @@ class KubernetesGateway:
         for name in sorted(self._manifest_names(digest)):
             self.client.delete(f"{names.MANIFESTS}/{name}")
 
-    def _manifest_names(self, digest: str) -> set[str]:
+    def _manifest_names(self, digest: str) -> AbstractSet[str]:
+        return self._manifest_notes(digest).keys()
+
+    def _manifest_notes(self, digest: str) -> dict[str, Mapping[str, str]]:
+        """The chunks of a digest by name, each with its annotations."""
         query = {"labelSelector": f"{names.MANIFEST_LABEL}={manifests.label_of(digest)}"}
         prefix = f"sha256-{digest[7:]}."
 
-        def name(item: Mapping[str, Any]) -> str | None:
+        def note(item: Mapping[str, Any]) -> tuple[str, Mapping[str, str]] | None:
             found = str(item["metadata"]["name"])
-            return found if found.startswith(prefix) else None
+            return (found, item["metadata"].get("annotations") or {}) if found.startswith(prefix) else None
 
-        found, _ = listed(self.client, names.MANIFESTS, query, name, only_metadata=True)
-        return set(found)
+        found, _ = listed(self.client, names.MANIFESTS, query, note, only_metadata=True)
+        return dict(found)
 
     def _manifest_chunks(self, digest: str) -> Sequence[Mapping[str, Any]]:
         query = {"labelSelector": f"{names.MANIFEST_LABEL}={manifests.label_of(digest)}"}
@@ -182,7 +197,7 @@ class KubernetesGateway:
         path = self._object(names.NODES, node_name)
         try:
             self.client.merge(path, document, manager=names.MANAGER)
-        except Refused as error:
+        except Invalid as error:
             # A uid is immutable: that of another incarnation is refused like a value that is not allowed.
             self._incarnation(node_name, node_uid, otherwise=Conflict)
             raise error from None

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.clusters import codec
-from controlplane.clusters.documents import Action, Desired, EntryState, Manifest, NodeCacheStatus
+from controlplane.clusters.documents import Action, Desired, EntryState, Manifest, NodeCacheStatus, Origin
 from controlplane.clusters.gateway import Conflict, GatewayError, NotFound, Refused, Unreachable
 from controlplane.clusters.kubernetes import manifests, names, objects
 from controlplane.clusters.kubernetes.client import KubeClient
@@ -66,6 +66,11 @@ class KubernetesLink:
         query = {"labelSelector": f"{names.MANIFEST_LABEL}={manifests.label_of(digest)}"}
         chunks, _ = listed(self._client, names.MANIFESTS, query, lambda item: item, page_items=8)
         return manifests.assembled(digest, chunks)
+
+    def origin(self, digest: str) -> Origin:
+        query = {"labelSelector": f"{names.MANIFEST_LABEL}={manifests.label_of(digest)}"}
+        chunks, _ = listed(self._client, names.MANIFESTS, query, lambda item: item, only_metadata=True)
+        return manifests.origin_of(digest, chunks)
 
     def secret(self, name: str) -> Mapping[str, str]:
         return secret_read(self._client, name)

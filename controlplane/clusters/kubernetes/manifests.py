@@ -17,9 +17,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.clusters import codec
-from controlplane.clusters.documents import Manifest
+from controlplane.clusters.documents import Manifest, Origin
 from controlplane.clusters.gateway import NotFound, Unreachable
-from controlplane.clusters.kubernetes.names import API_VERSION, MANAGED_BY, MANIFEST_KIND, MANIFEST_LABEL
+from controlplane.clusters.kubernetes.names import (
+    API_VERSION,
+    MANAGED_BY,
+    MANIFEST_KIND,
+    MANIFEST_LABEL,
+    ORIGIN_ANNOTATION,
+)
 
 CHUNK_BYTES = 660_000  # 880 KB in base64, under what an API server and its store take
 LONGEST_TEXT_BYTES = 256 * 1024 * 1024  # of one manifest, unpacked
@@ -34,6 +40,26 @@ class Published:
     checksum: str
     part: int
     parts: int
+
+
+def origin_note(origin: Origin) -> dict[str, str]:
+    """The annotation of every chunk that says where the bytes are."""
+    return {ORIGIN_ANNOTATION: codec.dumps(origin)}
+
+
+def origin_of(digest: str, chunks: Iterable[Mapping[str, Any]]) -> Origin:
+    """What the newest chunk says; NotFound when none does, Unreachable when it cannot be read."""
+    notes = [
+        (str(chunk["metadata"].get("creationTimestamp", "")), note)
+        for chunk in chunks
+        if (note := (chunk["metadata"].get("annotations") or {}).get(ORIGIN_ANNOTATION))
+    ]
+    if not notes:
+        raise NotFound(f"Nobody said where the bytes of {digest} are.")
+    try:
+        return codec.loads(Origin, max(notes)[1])
+    except codec.DecodeError as error:
+        raise Unreachable(f"The origin of {digest} cannot be read: {error}") from None
 
 
 def label_of(digest: str) -> str:

@@ -18,6 +18,7 @@ EVENTS_NAMESPACE = "default"  # where the API server wants events about objects 
 
 WEIGHTS_ANNOTATION = "cache.hearth.dev/weights"  # digests that a pod uses, separated by commas
 MANIFEST_LABEL = "cache.hearth.dev/manifest"  # the first 63 hex digits of a digest
+ORIGIN_ANNOTATION = "cache.hearth.dev/origin"  # of a manifest: where its bytes can be had, as JSON
 MANAGED_BY = {"app.kubernetes.io/managed-by": "hearth"}
 AGENT_LABEL = {"app.kubernetes.io/name": "hearth-agent"}
 POOL_LABEL = "cache.hearth.dev/pool"

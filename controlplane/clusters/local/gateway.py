@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from controlplane.clusters import codec
-from controlplane.clusters.documents import Consumer, Manifest, NodeCacheSpec, NodeCacheStatus
+from controlplane.clusters.documents import Consumer, Manifest, NodeCacheSpec, NodeCacheStatus, Origin
 from controlplane.clusters.gateway import (
     Capabilities,
     ClusterEvent,
@@ -87,9 +87,11 @@ class LocalGateway:
             if known is not None and known.uid == node_uid:
                 session.delete(Kind.NODE_CACHE, node_name)
 
-    def apply_manifest(self, manifest: Manifest) -> None:
+    def apply_manifest(self, manifest: Manifest, origin: Origin | None = None) -> None:
         with self._store.write() as session:
             manifests.manifest_put(session, manifest)
+            if origin is not None:
+                manifests.origin_put(session, manifest.digest, origin)
 
     def delete_manifest(self, digest: str) -> None:
         with self._store.write() as session:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from controlplane.clusters import codec
-from controlplane.clusters.documents import Desired, Manifest, NodeCacheSpec, NodeCacheStatus
+from controlplane.clusters.documents import Desired, Manifest, NodeCacheSpec, NodeCacheStatus, Origin
 from controlplane.clusters.gateway import ClusterEvent, Conflict, GatewayError, Kind, NotFound
 from controlplane.clusters.local import manifests, nodes, secrets
 from controlplane.clusters.local.store import Session, Store
@@ -61,6 +61,10 @@ class LocalLink:
     def manifest(self, digest: str) -> Manifest:
         with self._store.read() as session:
             return manifests.manifest_get(session, digest)
+
+    def origin(self, digest: str) -> Origin:
+        with self._store.read() as session:
+            return manifests.origin_get(session, digest)
 
     def secret(self, name: str) -> Mapping[str, str]:
         return secrets.secret_read(self.fleet, name)

@@ -6,7 +6,7 @@ import hashlib
 import zlib
 
 from controlplane.clusters import codec
-from controlplane.clusters.documents import Manifest
+from controlplane.clusters.documents import Manifest, Origin
 from controlplane.clusters.gateway import Conflict, NotFound, Unreachable
 from controlplane.clusters.local.store import Session
 
@@ -50,6 +50,21 @@ def manifest_get(session: Session, digest: str) -> Manifest:
     if not whole or manifest.digest != digest:
         raise Unreachable(f"The stored manifest {digest} is damaged: its checksum does not match.")
     return manifest
+
+
+def origin_put(session: Session, digest: str, origin: Origin) -> None:
+    session.set_meta(f"origin:{digest}", codec.dumps(origin))
+
+
+def origin_get(session: Session, digest: str) -> Origin:
+    """NotFound when nobody said where the bytes are; Unreachable when what is stored is damaged."""
+    text = session.meta(f"origin:{digest}")
+    if not text:
+        raise NotFound(f"Nobody said where the bytes of {digest} are.")
+    try:
+        return codec.loads(Origin, text)
+    except codec.DecodeError as error:
+        raise Unreachable(f"The stored origin of {digest} is damaged: {error}") from error
 
 
 def _identity(manifest: Manifest) -> frozenset[tuple[str, int, str, str]]:
