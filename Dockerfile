@@ -1,7 +1,9 @@
 # syntax=docker/dockerfile:1
-# One image for every process: web, worker, beat, watcher, migrate.
+# One image for every process: web, worker, beat, watcher, migrate, and the agent on Kubernetes nodes.
+# Any base with Python 3.11 to 3.14, pip, a shell and useradd will do.
+ARG BASE=python:3.13-slim-trixie
 
-FROM python:3.13-slim-trixie AS build
+FROM ${BASE} AS build
 ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never VIRTUAL_ENV=/opt/hearth
 WORKDIR /build
 COPY requirements/ requirements/
@@ -10,7 +12,7 @@ RUN --mount=type=cache,target=/root/.cache \
     && python -m venv --without-pip /opt/hearth \
     && /opt/uv/bin/uv pip sync --require-hashes requirements/base.txt
 
-FROM python:3.13-slim-trixie
+FROM ${BASE}
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /var/lib/hearth --shell /usr/sbin/nologin hearth \
     && install -d -o hearth -g hearth -m 0700 /var/lib/hearth
 ENV PATH=/opt/hearth/bin:$PATH \
@@ -18,7 +20,7 @@ ENV PATH=/opt/hearth/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     DJANGO_SETTINGS_MODULE=controlplane.settings \
     HEARTH_STATE_DIR=/var/lib/hearth \
-    HEARTH_STATIC_ROOT=/srv/hearth/static
+    HEARTH_STATIC_ROOT=/srv/static
 COPY --from=build /opt/hearth /opt/hearth
 WORKDIR /srv/hearth
 COPY . .

@@ -72,7 +72,7 @@ def test_it_waits_for_migrations(name: str) -> None:
 
 def test_it_pins_every_image() -> None:
     images = [service["image"] for service in SERVICES.values()]
-    images += re.findall(r"(?m)^FROM (\S+)", (ROOT / "Dockerfile").read_text())
+    images += re.findall(r"(?m)^ARG BASE=(\S+)", (ROOT / "Dockerfile").read_text())
     for image in images:
         name, _, tag = image.rpartition(":")
         assert name and tag, f"{image} has no tag"

@@ -1,21 +1,66 @@
-"""``python -m controlplane.embedded.kube binaries``: what needs no cluster to be running."""
+"""``python -m controlplane.embedded.kube COMMAND``: a cluster of this machine without anything else of Hearth."""
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+from pathlib import Path
 
-from controlplane.embedded.kube import binaries
+from controlplane.embedded.kube import binaries, cleanup
+from controlplane.embedded.kube.cluster import KubeCluster
+from controlplane.embedded.kube.images import Builder
+from controlplane.embedded.kube.node import MEBIBYTE
 from controlplane.embedded.problems import EmbeddedError
+from controlplane.embedded.processes import ROOT
+
+_IMAGE = "hearth/hearth:dev"
 
 
 def main() -> None:
     """Run one command."""
+    arguments = _parser().parse_args()
+    if arguments.command == "binaries":
+        binaries.build(print)
+    elif arguments.command == "image":
+        Builder().build(ROOT, ROOT / "Dockerfile", _IMAGE)
+    elif arguments.command == "clean":
+        for folder in [arguments.folder.absolute()] if cleanup.clean(arguments.folder) else []:
+            print(f"Put back what a cluster in {folder} had changed.")
+        for folder in cleanup.clean_abandoned():
+            print(f"Put back what a cluster in {folder} had changed.")
+    else:
+        _up(arguments.folder, arguments.nodes, arguments.disk)
+
+
+def _up(folder: Path, nodes: int, disk: int) -> None:
+    """Run a cluster until a signal."""
+    binaries.build(print)
+    with KubeCluster(folder, label="This cluster", registry=True) as cluster:
+        for index in range(nodes):
+            cluster.add_node(f"node-{chr(ord('a') + index)}", disk_bytes=disk * MEBIBYTE)
+        print(f"Kubernetes {binaries.kubernetes_version()} runs at {cluster.server}, images go to {cluster.registry}.")
+        print(f"  export KUBECONFIG={cluster.kubeconfig}")
+        print(f"  every node's disk is at {cluster.cache_path} for its pods; Ctrl-C stops it all", flush=True)
+        stopped = {signal.SIGINT, signal.SIGTERM}
+        signal.pthread_sigmask(signal.SIG_BLOCK, stopped)
+        while signal.sigtimedwait(stopped, 1.0) is None:
+            for event in cluster.supervisor.check():
+                print(event, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m controlplane.embedded.kube", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("binaries", help="build Kubernetes once for this machine")
-    parser.parse_args()
-    binaries.build(print)
+    commands.add_parser("image", help="build Hearth's own image, so that later builds take seconds")
+    up = commands.add_parser("up", help="run a cluster in FOLDER until Ctrl-C")
+    up.add_argument("folder", type=Path)
+    up.add_argument("--nodes", type=int, default=3, choices=range(10), metavar="0-9")
+    up.add_argument("--disk", type=int, default=512, help="size of each node's store in MiB")
+    clean = commands.add_parser("clean", help="put back what a killed cluster in FOLDER, or anywhere, left")
+    clean.add_argument("folder", type=Path)
+    return parser
 
 
 if __name__ == "__main__":

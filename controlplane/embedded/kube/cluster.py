@@ -13,6 +13,7 @@ from typing import Self
 from controlplane.embedded import ports
 from controlplane.embedded.kube import binaries, cleanup, control, links, machine, network
 from controlplane.embedded.kube.api import Client
+from controlplane.embedded.kube.images import Builder
 from controlplane.embedded.kube.ledger import SHARED, Ledger
 from controlplane.embedded.kube.node import MEBIBYTE, KubeNode, NodeOptions
 from controlplane.embedded.kube.registry import Registry, busybox_layer
@@ -157,6 +158,16 @@ class KubeCluster:
         self.ledger.note(SHARED, "link", f"hk{self.token}")
         links.create_bridge(f"hk{self.token}", f"{addresses.service_address}/32")
         self.supervisor.start(self.control.door_spec())
+
+    def build_image(self, context: Path, dockerfile: Path, tag: str) -> str:
+        """Build ``repository:tag``, put it into the registry and return ``host:port/repository@digest``.
+
+        Seconds when little changed; the first time on a machine a minute or two.
+        """
+        if not self.registry:
+            raise EmbeddedError("This cluster was started without a registry.")
+        builder = Builder()
+        return builder.push(builder.build(context, dockerfile, tag), self.registry)
 
     # -- faults ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,163 @@
+"""Whatever ends a cluster, the machine is afterwards as it was before."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.embedded import records
+from controlplane.embedded.kube import cgroups, cleanup, links, machine, mounts
+from controlplane.embedded.kube.cluster import KubeCluster, missing_for_nodes
+from controlplane.embedded.kube.ledger import SHARED, Ledger
+from controlplane.embedded.processes import ROOT, AlreadyRunning
+from tests.plugins.kube import running
+
+pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.xdist_group("kube")]
+
+HOLD = (
+    "import pathlib, sys, time\n"
+    "from controlplane.embedded.kube.cluster import KubeCluster\n"
+    "with KubeCluster(pathlib.Path(sys.argv[1]), label='A test', registry=True) as cluster:\n"
+    "    cluster.add_node('doomed')\n"
+    "    print(cluster.token, flush=True)\n"
+    "    time.sleep(600)\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def _needs_nodes() -> None:
+    missing = missing_for_nodes()
+    if missing and not os.environ.get("CI"):
+        pytest.skip(missing)
+
+
+def traces(folder: Path) -> dict[str, list[str]]:
+    """Everything on this machine that belongs to clusters below a folder, or to clusters as such."""
+    own = str(folder)
+    found = {
+        "mounts": mounts.under(own),
+        "processes": [path.name for path in Path("/proc").glob("[0-9]*") if _mentions(path, own)],
+        "members": [str(path) for path in machine.members() if str(path).startswith(own)],
+    }
+    return {kind: rows for kind, rows in found.items() if rows}
+
+
+def _mentions(process: Path, folder: str) -> bool:
+    with contextlib.suppress(OSError):
+        return folder in (process / "cmdline").read_text() and records.started_at(int(process.name)) != ""
+    return False
+
+
+def of_token(token: str) -> dict[str, list[str]]:
+    """Links, routes and control groups of one cluster."""
+    found = {
+        "links": [name for name in os.listdir("/sys/class/net") if name.startswith(f"hk{token}")],
+        "groups": [str(path) for path in cgroups.ROOT.glob(f"*/hearth-{token}-*")],
+    }
+    return {kind: rows for kind, rows in found.items() if rows}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where a cluster may live; cleaned whatever a test leaves."""
+    yield tmp_path / "cluster"
+    cleanup.clean(tmp_path / "cluster")
+
+
+@pytest.fixture
+def abandoned(folder: Path) -> str:
+    """A cluster with a node whose owner was killed without a word; returns its token."""
+    owner = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], cwd=ROOT, stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    token = str(owner.stdout.readline(), "ascii").strip()
+    assert len(token) == 6, "the owner did not start its cluster"
+    owner.send_signal(signal.SIGKILL)
+    owner.wait(timeout=10)
+    owner.stdout.close()
+    return token
+
+
+def test_it_leaves_nothing_behind() -> None:
+    settings = _settings()
+    with running("A test of its end", registry=True) as cluster:
+        cluster.add_node("one")
+        cluster.add_node("two")
+        folder, token = cluster.folder, cluster.token
+        network = cluster.control.network.whole
+        assert set(traces(folder)) == {"mounts", "processes", "members"}
+        assert set(of_token(token)) == {"links", "groups"}
+    assert traces(folder) == {}
+    assert of_token(token) == {}
+    assert network not in {row["dst"] for row in links.routes()}
+    assert not folder.exists()
+    assert _settings() == settings
+
+
+def test_it_cleans_up_after_a_killed_owner(folder: Path, abandoned: str) -> None:
+    left = of_token(abandoned)
+    cleanup.clean(folder)
+    assert set(left) == {"links", "groups"}, "nothing was left to clean up: the test proves nothing"
+    assert of_token(abandoned) == {}
+    assert traces(folder) == {}
+    assert not (folder / "ledger" / f"{SHARED}.jsonl").exists()
+
+
+def test_it_starts_again_where_an_owner_was_killed(folder: Path, abandoned: str) -> None:
+    with KubeCluster(folder, label="A second start", registry=True) as cluster:
+        assert of_token(abandoned) == {}
+        assert cluster.add_node("doomed").uid
+    assert traces(folder) == {}
+
+
+def test_it_finds_what_was_abandoned_in_other_folders(folder: Path, abandoned: str) -> None:
+    assert folder in cleanup.clean_abandoned()
+    assert of_token(abandoned) == {}
+    assert traces(folder) == {}
+
+
+def test_it_touches_no_cluster_whose_owner_lives(kube_cluster: KubeCluster) -> None:
+    assert kube_cluster.folder not in cleanup.clean_abandoned()
+    with pytest.raises(AlreadyRunning):
+        cleanup.clean(kube_cluster.folder)
+    assert of_token(kube_cluster.token)
+    assert kube_cluster.client.is_ready()
+
+
+def test_it_undoes_a_ledger_that_was_cut_off(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.note("node-x", "folder", str(tmp_path / "made"))
+    (tmp_path / "made").mkdir()
+    with (tmp_path / "ledger" / "node-x.jsonl").open("a") as lines:
+        lines.write('{"kind": "folder", "what": "/not/all of')
+    assert ledger.undo_all() == ["node-x"]
+    assert not (tmp_path / "made").exists()
+    assert ledger.undo_all() == []
+
+
+def test_it_undoes_what_was_noted_and_never_made(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    changes = {
+        "cgroup": "hearth-none-1",
+        "link": "hknone",
+        "blackhole": "10.199.0.0/16 7",
+        "mounts": str(tmp_path / "none"),
+        "machine": str(tmp_path),
+    }
+    for kind, what in changes.items():
+        ledger.note("node-x", kind, what)
+    ledger.undo("node-x")
+    assert not list((tmp_path / "ledger").iterdir())
+
+
+def _settings() -> dict[str, str]:
+    """Kernel settings that kubelets and bridges write."""
+    names = "kernel/panic kernel/panic_on_oops vm/overcommit_memory vm/panic_on_oom net/ipv4/ip_forward".split()
+    names += ["kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"]
+    return {name: (Path("/proc/sys") / name).read_text() for name in names}
