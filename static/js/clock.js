@@ -12,7 +12,7 @@ export function age(at, now = Date.now()) {
 }
 
 export function tick(root = document) {
-  for (const element of root.querySelectorAll("time[datetime]:not([data-fixed])")) {
+  for (const element of root.querySelectorAll("time[datetime]")) {
     const words = age(Date.parse(element.dateTime));
     if (element.textContent !== words) element.textContent = words;
   }
