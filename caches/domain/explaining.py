@@ -75,6 +75,8 @@ class _Case:
         awake = [pin for pin in self.here if not pin.suspended]
         if any(is_open(pin.window, self.board.now) for pin in awake):
             return True, "transfers may start now"
+        if self.entry is not None and self.entry.state is EntryState.FAILED:
+            return True, "a retry goes on with what was begun inside the window"
         until = min((at for pin in awake if (at := opens_at(pin.window, self.board.now)) is not None), default=None)
         return False, f"transfers may start at {time_text(until)}" if until is not None else "the window never opens"
 
@@ -110,8 +112,8 @@ _CHAIN: tuple[tuple[str, Callable[[_Case], Answer]], ...] = (
     ("A pin wants it in this pool", _Case.pinned),
     ("The pin's selector takes this node", _Case.selected),
     ("The pin's placement takes this node", _Case.placed),
-    ("The pin is not suspended", _Case.active),
     ("The node is ready", _Case.node_ready),
+    ("The pin is not suspended", _Case.active),
     ("The pool is not paused", _Case.running),
     ("The node has settled", _Case.settled),
     ("The window is open", _Case.in_window),
@@ -122,6 +124,7 @@ _CHAIN: tuple[tuple[str, Callable[[_Case], Answer]], ...] = (
 )
 _STARTS = len(_CHAIN) - 2  # what is there or running already no longer asks these
 _UNASKED = range(4, _STARTS)
+_SUSPENDED = 5  # what is on its way is stopped by this one all the same
 
 
 def explain_board(board: Board, digest: str, node_uid: str) -> tuple[Check, ...]:
@@ -144,7 +147,7 @@ def explain_board(board: Board, digest: str, node_uid: str) -> tuple[Check, ...]
             there
             and not passed
             and number in _UNASKED
-            and not (number == 4 and case.entry and not is_present(case.entry.state))
+            and not (number == _SUSPENDED and case.entry and not is_present(case.entry.state))
         ):
             detail = f"{detail}; not asked, because it is there or on its way"
         elif not passed:
