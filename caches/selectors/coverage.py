@@ -24,9 +24,9 @@ from caches.selectors.coverage_rows import (
     entry_counts,
     entry_rows,
     live_nodes,
-    live_pins,
 )
 from caches.selectors.entries import UNKNOWN
+from caches.selectors.live_pins import live_pins
 from caches.selectors.nodes import Targets, pools_list
 from caches.selectors.pool_view import pin_view, state_of
 from controlplane.clusters.documents import Action, ArtifactKind, EntryState, NodeState

@@ -1,4 +1,4 @@
-"""The rows behind coverage: live nodes, pins in force, and entries as plain tuples, each in one query."""
+"""The rows behind coverage: live nodes, and entries as plain tuples or counted, each in one query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db.models import Count, Q, QuerySet, Sum
 from django.db.models.functions import Least
 
-from caches.models import CacheEntry, Pin
+from caches.models import CacheEntry
 from caches.selectors.nodes import nodes_list
 from caches.selectors.pool_view import state_of
 from controlplane.clusters.documents import Action, EntryState, NodeState
@@ -42,17 +42,6 @@ def live_nodes(pools: Sequence[NodePool]) -> Mapping[UUID, list[Node]]:
     found: dict[UUID, list[Node]] = defaultdict(list)
     for node in Node.objects.filter(pool__in=pools, lost_at__isnull=True).order_by("name"):
         found[node.pool_id].append(node)  # type: ignore[index]  # filtered by pool
-    return found
-
-
-def live_pins(pools: Sequence[NodePool]) -> Mapping[UUID, list[Pin]]:
-    """Pins in force whose version is Available, by pool and in the order of their versions' names."""
-    found: dict[UUID, list[Pin]] = defaultdict(list)
-    live = Pin.objects.filter(removed_at__isnull=True, version__artifact__isnull=False, pools__in=pools).distinct()
-    live = live.select_related("version__model", "version__artifact").defer("version__artifact__manifest")
-    for pin in live.prefetch_related("pools").order_by("version__model__name", "version__version"):
-        for pool in pin.pools.all():
-            found[pool.id].append(pin)
     return found
 
 

@@ -9,8 +9,9 @@ from datetime import datetime
 from uuid import UUID
 
 from caches.models import ModelVersion, Pin
-from caches.selectors.coverage_rows import GONE, EntryRow, counted_state, entry_rows, live_nodes, live_pins
+from caches.selectors.coverage_rows import GONE, EntryRow, counted_state, entry_rows, live_nodes
 from caches.selectors.entries import UNKNOWN
+from caches.selectors.live_pins import live_pins
 from caches.selectors.nodes import belongs
 from controlplane.clusters.documents import EntryState, NodeState
 from controlplane.clusters.models import Node, NodePool

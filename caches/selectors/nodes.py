@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,6 +29,7 @@ from django.utils import timezone
 from caches.domain.demand import selects
 from caches.domain.pool_view import PlacementType
 from caches.models import CacheEntry, Pin
+from caches.selectors.live_pins import live_pins
 from controlplane.accounts.access import targets_filter
 from controlplane.clusters.documents import Action, EntryState, NodeState
 from controlplane.clusters.models import Cluster, Node, NodePool
@@ -117,7 +118,7 @@ def free_bytes(node: Node) -> int | None:
 def node_coverage(nodes: Sequence[Node]) -> Mapping[UUID, NodeCoverage]:
     """Coverage of each node in three queries, however many nodes. Nodes need ``silent`` (nodes_list)."""
     entries = _entries_by_node(nodes)
-    pins = _pins_by_pool({node.pool_id for node in nodes if node.pool_id is not None})
+    pins = live_pins({node.pool_id for node in nodes if node.pool_id is not None})
     return {node.id: _coverage(node, pins.get(node.pool_id, ()), entries.get(node.id, {})) for node in nodes}
 
 
@@ -139,16 +140,6 @@ def _entries_by_node(nodes: Sequence[Node]) -> Mapping[UUID, Mapping[UUID, Cache
     rows = CacheEntry.objects.filter(node__in=nodes).only("node_id", "artifact_id", "state", "desired")
     for entry in rows:
         found[entry.node_id][entry.artifact_id] = entry
-    return found
-
-
-def _pins_by_pool(pool_ids: Iterable[UUID]) -> Mapping[UUID | None, Sequence[Pin]]:
-    found: dict[UUID | None, list[Pin]] = defaultdict(list)
-    live = Pin.objects.filter(removed_at__isnull=True, version__artifact__isnull=False, pools__in=list(pool_ids))
-    rows = live.select_related("version__artifact").defer("version__artifact__manifest").distinct()
-    for pin in rows.prefetch_related("pools"):
-        for pool in pin.pools.all():
-            found[pool.id].append(pin)
     return found
 
 
