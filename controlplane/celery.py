@@ -6,7 +6,7 @@ import os
 
 import structlog
 from celery import Celery
-from celery.signals import setup_logging
+from celery.signals import after_task_publish, setup_logging
 from kombu.exceptions import OperationalError
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
@@ -36,6 +36,14 @@ log = structlog.get_logger(__name__)
 @setup_logging.connect
 def _leave_logging_alone(**_: object) -> None:
     """Workers and beat log as Django's LOGGING says; with a receiver Celery does not set up its own."""
+
+
+@after_task_publish.connect
+def _show_life(**_: object) -> None:
+    """For beat: the broker took what was due."""
+    from controlplane.heartbeat import beat  # late: this module is imported before Django is set up
+
+    beat()
 
 
 def publish(task: str, *ids: str, countdown: float = 0.0) -> bool:

@@ -241,6 +241,7 @@ METRICS_TOKEN = env.str("HEARTH_METRICS_TOKEN", default="")
 SCHEDULING_LAG_SECONDS = env.float("HEARTH_SCHEDULING_LAG_SECONDS", default=10.0)
 TRUSTED_PROXIES = env.int("HEARTH_TRUSTED_PROXIES", default=0)  # hops whose X-Forwarded-For is believed
 WAIT_SLOTS = env.int("HEARTH_WAIT_SLOTS", default=8)  # half of the web workers' threads may hold ?wait=
+HEARTBEAT_FILE = env.str("HEARTH_HEARTBEAT_FILE", default="")  # touched by beat and watcher while they achieve something
 LOG_LEVEL = env.str("HEARTH_LOG_LEVEL", default="INFO")
 
 from controlplane.logs import logging_config  # noqa: E402  # after env, which it must not import

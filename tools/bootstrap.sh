@@ -25,6 +25,7 @@ find_python() {
         "or name it: make PYTHON=/path/to/python3.12"
 }
 
+[ -z "${1:-}" ] || suits "$1" || fail "$1 is no Python from 3.11 to 3.14. Name another one: make PYTHON=/path/to/python3.12"
 python="$(find_python "${1:-}")" || exit 1
 
 if ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then

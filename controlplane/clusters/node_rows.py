@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -68,7 +69,13 @@ def node_statuses(*, cluster_id: UUID, items: Iterable[ObservedNodeCache], at: d
     Returns how many rows changed. A report from the future counts as made now, so that a wrong clock cannot make a
     silent node look alive.
     """
-    reports = {item.node_uid: item.status for item in items if item.status is not None}
+    reports: dict[str, NodeCacheStatus] = {}
+    for item in items:
+        # What an earlier incarnation left in the object is no word about this one.
+        if (status := item.status) is not None and status.node_uid == item.node_uid:
+            other = reports.get(item.node_uid)
+            if other is None or status.reported_at >= other.reported_at:
+                reports[item.node_uid] = status
     known = Node.objects.filter(cluster=cluster_id, lost_at=None, uid__in=reports).values_list("uid", "reported_at")
     changed = 0
     with transaction.atomic():
@@ -100,19 +107,34 @@ def cluster_failed(*, cluster_id: UUID, error: str) -> None:
 
 
 def _clean(error: str) -> str:
-    return error.replace("\0", "")[:ERROR_LENGTH]
+    cleaned: str = _storable(error)
+    return cleaned[:ERROR_LENGTH]
 
 
 def _facts(status: NodeCacheStatus) -> dict[str, object]:
     return {
-        "capacity_bytes": status.capacity.capacity_bytes,
-        "used_bytes": status.capacity.used_bytes,
-        "other_bytes": status.capacity.other_bytes,
-        "reserved_bytes": status.capacity.reserved_bytes,
-        "orphans": codec.encode(status.orphans),
-        "agent_version": status.agent_version[:40],
-        "conditions": [condition_row(condition) for condition in status.conditions],
+        "capacity_bytes": _size(status.capacity.capacity_bytes),
+        "used_bytes": _size(status.capacity.used_bytes),
+        "other_bytes": _size(status.capacity.other_bytes),
+        "reserved_bytes": _size(status.capacity.reserved_bytes),
+        "orphans": _storable(codec.encode(status.orphans)),
+        "agent_version": _storable(status.agent_version)[:40],
+        "conditions": _storable([condition_row(condition) for condition in status.conditions]),
     }
+
+
+def _size(size_bytes: int) -> int:
+    """One agent's nonsense must not stop what the others say from being stored."""
+    return min(max(size_bytes, 0), 2**63 - 1)
+
+
+def _storable(value: Any) -> Any:
+    """What an agent says, without the characters that PostgreSQL refuses: NUL, and bytes that are not UTF-8."""
+    if isinstance(value, str):
+        return value.replace("\0", "").encode(errors="backslashreplace").decode()
+    if isinstance(value, list):
+        return [_storable(item) for item in value]
+    return {_storable(key): _storable(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _apply(

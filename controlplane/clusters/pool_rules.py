@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +49,7 @@ def _whole(least: int, most: int) -> Rule:
 
 def _number(least: float, most: float) -> Rule:
     def rule(value: Any) -> str | None:
-        fine = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        fine = isinstance(value, int | float) and not isinstance(value, bool)
         return None if fine and least <= value <= most else f"must be a number from {least:g} to {most:g}"
 
     return rule
@@ -77,9 +76,9 @@ def _selector(value: Any) -> str | None:
 
 def _path(value: Any) -> str | None:
     parts = value.split("/") if isinstance(value, str) else []
-    fine = len(parts) > 1 and parts[0] == "" and parts[1] and ".." not in parts and len(value) <= 500
+    fine = len(parts) > 1 and parts[0] == "" and parts[1] and not {".", ".."} & {*parts} and len(value) <= 500
     fine = fine and value.isprintable()
-    return None if fine else "must be an absolute folder other than /, without .."
+    return None if fine else "must be an absolute folder other than /, without . and .."
 
 
 FIELDS: Mapping[str, Rule] = {

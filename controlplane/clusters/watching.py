@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from uuid import UUID
@@ -47,6 +48,8 @@ class ClusterWatcher(threading.Thread):
     ) -> None:
         super().__init__(name=f"watch {name}", daemon=True)
         self.cluster_id = cluster_id
+        self.cluster = name
+        self._came_around = time.monotonic()
         self._stopping = threading.Event()
         self._queue: queue.Queue[Message] = queue.Queue(QUEUE_SIZE)
         options = {} if watch_seconds is None else {"watch_seconds": watch_seconds}
@@ -63,11 +66,16 @@ class ClusterWatcher(threading.Thread):
         """Ask it to end; join it afterwards."""
         self._stopping.set()
 
+    def idle_seconds(self) -> float:
+        """How long ago it last came around to ask for news; long while a delivery hangs or the database is away."""
+        return time.monotonic() - self._came_around
+
     def run(self) -> None:
         for reader in self._readers.values():
             reader.start()
         try:
             while not self._stopping.is_set():
+                self._came_around = time.monotonic()
                 if batch := self._take():
                     self._deliver(batch)
         except Cluster.DoesNotExist:

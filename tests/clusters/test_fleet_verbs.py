@@ -118,7 +118,11 @@ def test_it_finds_no_node_for_the_verbs_with_arguments(fleet: LocalFleet) -> Non
 @pytest.mark.parametrize("size", [-1, 0, MIB - 1, 2**50, 2**200])
 def test_it_takes_no_disk_of_an_impossible_size(fleet: LocalFleet, size: int) -> None:
     before = fleet.nodes()
-    for act in (lambda: fleet.resize(NAME, size), lambda: fleet.add("c-1", pool="pool-c", capacity_bytes=size)):
+    acts: tuple[Callable[[], object], ...] = (
+        lambda: fleet.resize(NAME, size),
+        lambda: fleet.add("c-1", pool="pool-c", capacity_bytes=size),
+    )
+    for act in acts:
         with pytest.raises(Invalid) as told:
             act()
         assert told.value.code == "fleet:user:bad-size" and str(MIB) in told.value.next_step

@@ -1,4 +1,7 @@
-"""Watch clusters and write what they say: one process for all of them, safe to kill and to start twice."""
+"""Watch clusters and write what they say: one process for all of them, safe to kill and to start twice.
+
+Of several processes one watches each cluster (controlplane.clusters.leadership); the others wait for it to end.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,16 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandParser
-from django.db import InterfaceError, OperationalError, connections
+from django.db import DatabaseError, InterfaceError, connections
 
+from controlplane.clusters.leadership import Leadership
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.registry import gateway_for
 from controlplane.clusters.watching import ClusterWatcher
+from controlplane.heartbeat import beat
 
 ROUND_SECONDS = 5.0  # until a new, changed or removed cluster is noticed
+STUCK_SECONDS = 60.0  # a watcher that did not come around for so long hangs
 END_SECONDS = 8.0
 
 log = logging.getLogger(__name__)
@@ -41,11 +47,17 @@ def watch_clusters(names: Iterable[str], stopping: threading.Event, *, round_sec
     """Keep a watcher per cluster until ``stopping`` is set. A database that does not answer is waited for."""
     watchers: dict[tuple[UUID, str, str], ClusterWatcher] = {}
     wanted_names = frozenset(names)
+    told: set[str] = set()
     try:
         while not stopping.is_set():
             try:
                 _follow(watchers, wanted_names)
-            except (OperationalError, InterfaceError) as error:
+                if missing := wanted_names - {watcher.cluster for watcher in watchers.values()} - told:
+                    log.warning("there is no cluster %s yet", ", ".join(sorted(missing)))
+                    told |= missing
+                if all(watcher.idle_seconds() < STUCK_SECONDS for watcher in watchers.values()):
+                    beat()
+            except (DatabaseError, InterfaceError) as error:
                 log.warning("the database does not answer: %s", str(error).strip())
             finally:
                 connections.close_all()
@@ -55,11 +67,22 @@ def watch_clusters(names: Iterable[str], stopping: threading.Event, *, round_sec
             watcher.stop()
         for watcher in watchers.values():
             watcher.join(END_SECONDS)
+        leadership.close()
 
 
-def _follow(watchers: dict[tuple[UUID, str, str], ClusterWatcher], names: frozenset[str]) -> None:
-    rows = Cluster.objects.filter(name__in=names) if names else Cluster.objects.all()
-    wanted = {(row.pk, row.type, row.address): row for row in rows}
+def _follow(
+    watchers: dict[tuple[UUID, str, str], ClusterWatcher], names: frozenset[str], leadership: Leadership
+) -> None:
+    try:
+        leadership.confirm()
+        rows = list(Cluster.objects.filter(name__in=names) if names else Cluster.objects.all())
+        wanted = {(row.pk, row.type, row.address): row for row in rows if leadership.lead(row.pk, row.name)}
+    except (OperationalError, InterfaceError):
+        # Watchers without a database do no harm; one that comes back is led by whoever asks first.
+        leadership.close()
+        raise
+    for cluster_id in {key[0] for key in watchers} - {row.pk for row in rows}:
+        leadership.leave(cluster_id)
     for key, watcher in list(watchers.items()):
         if key not in wanted:
             watcher.stop()
