@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from rest_framework.request import Request
 
 from controlplane.errors import Stale
 from controlplane.models_base import Row
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
 
 def etag_of(row: Row) -> str:
     """The row's version: its ``updated_at`` in microseconds, as a strong tag."""
-    return f'"{int(row.updated_at.timestamp() * 1_000_000):x}"'
+    # In whole numbers: from 2038 on a float of the seconds gives some neighbouring microseconds the same tag.
+    return f'"{(row.updated_at - _EPOCH) // timedelta(microseconds=1):x}"'
 
 
 def expected_version(request: Request, row: Row) -> datetime | None:
