@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -30,9 +30,10 @@ class CachesSink:
         """The complete set of one kind."""
         cluster = UUID(cluster_id)
         if kind is Kind.NODE:
-            self._changed_nodes(cluster_id, kind, items)
             entries_close_lost(cluster_id=cluster)
             pools_mark_dirty(pool_ids=NodePool.objects.filter(cluster_id=cluster).values_list("pk", flat=True))
+            self._forget(cluster_id, keep={item.uid for item in items if isinstance(item, ObservedNode)})
+            self._facts |= self._news(cluster_id, kind, items)
         elif kind is Kind.NODE_CACHE:
             caches = [item for item in items if isinstance(item, ObservedNodeCache)]
             projections_forget(cluster_id=cluster, present={cache.node_uid for cache in caches})
@@ -48,11 +49,10 @@ class CachesSink:
             deleted_nodes = {
                 e.object.uid for e in events if isinstance(e.object, ObservedNode) and e.type is EventType.DELETED
             }
-            changed = self._changed_nodes(cluster_id, Kind.NODE, nodes)
+            self._mark_news(cluster_id, Kind.NODE, nodes, also=deleted_nodes)
             for uid in deleted_nodes:
                 self._facts.pop((cluster_id, uid, Kind.NODE), None)
                 self._facts.pop((cluster_id, uid, Kind.NODE_CACHE), None)
-            self._mark(cluster, changed | deleted_nodes)
         last = {e.object.node_uid: e for e in events if isinstance(e.object, ObservedNodeCache)}
         if last:
             deleted = [uid for uid, event in last.items() if event.type is EventType.DELETED]
@@ -72,11 +72,24 @@ class CachesSink:
         for start in range(0, len(caches), BATCH):
             node_caches_compare(cluster_id=cluster, caches=caches[start : start + BATCH])
             statuses_mirror(cluster_id=cluster, caches=caches[start : start + BATCH])
-        self._mark(cluster, self._changed_nodes(cluster_id, Kind.NODE_CACHE, caches))
+        self._mark_news(cluster_id, Kind.NODE_CACHE, caches)
 
-    def _changed_nodes(self, cluster_id: str, kind: Kind, items: Iterable[Observed | None]) -> set[str]:
-        """Uids of the nodes whose planning facts are others than last time."""
-        changed = set()
+    def _mark_news(
+        self, cluster_id: str, kind: Kind, items: Iterable[Observed | None], also: Iterable[str] = ()
+    ) -> None:
+        news = self._news(cluster_id, kind, items)
+        self._mark(UUID(cluster_id), {*(uid for _, uid, _ in news), *also})
+        self._facts |= news  # not before: what could not be marked is news again the next time
+
+    def _forget(self, cluster_id: str, keep: Collection[str]) -> None:
+        """Nodes that a complete listing does not have any more."""
+        self._facts = {key: facts for key, facts in self._facts.items() if key[0] != cluster_id or key[1] in keep}
+
+    def _news(
+        self, cluster_id: str, kind: Kind, items: Iterable[Observed | None]
+    ) -> dict[tuple[str, str, Kind], Hashable]:
+        """The planning facts that are others than last time, by node uid."""
+        news: dict[tuple[str, str, Kind], Hashable] = {}
         for item in items:
             if isinstance(item, ObservedNode):
                 uid, facts = item.uid, _node_facts(item)
@@ -84,10 +97,12 @@ class CachesSink:
                 uid, facts = item.node_uid, _store_facts(item)
             else:
                 continue
-            if self._facts.get((cluster_id, uid, kind)) != facts:
-                self._facts[(cluster_id, uid, kind)] = facts
-                changed.add(uid)
-        return changed
+            key = (cluster_id, uid, kind)
+            if self._facts.get(key) != facts:
+                news[key] = facts
+            else:
+                news.pop(key, None)  # it changed, and changed back
+        return news
 
     def _mark(self, cluster_id: UUID, uids: Iterable[str]) -> None:
         if wanted := list(uids):
