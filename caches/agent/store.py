@@ -51,6 +51,13 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.base = root / "hearth"
 
+    @classmethod
+    def at(cls, folder: Path) -> Store:
+        """The store whose own folder this is, under whatever name it is mounted."""
+        store = cls(folder.parent)
+        store.base = folder
+        return store
+
     def prepare(self) -> None:
         """Make the folders; OSError when one of them is a link or not a folder."""
         for path in (self.base, *(self.base / name for name in _FOLDERS)):

@@ -8,7 +8,6 @@ import time
 import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from fnmatch import fnmatchcase
 
 from caches.domain.manifests import path_problem
 from caches.sources.base import ListedFile, Source
@@ -23,11 +22,6 @@ PARALLEL = 16
 
 class TooSlow(Transient):
     """A page took longer than a step may; the caller asks for a smaller one."""
-
-
-def wanted(path: str, allow: Sequence[str], ignore: Sequence[str]) -> bool:
-    """Whether a relative path passes: any allow pattern (none: all), no ignore pattern. ``folder/`` means below it."""
-    return (not allow or _any(path, allow)) and not _any(path, ignore)
 
 
 def check_patterns(**lists: Sequence[str]) -> None:
@@ -80,7 +74,3 @@ def unpack(text: str) -> list[FileRecord]:
     """The inverse of ``pack``."""
     lines = json.loads(zlib.decompress(base64.b64decode(text)))
     return [FileRecord(line[0], line[1], Algorithm(line[2]), *line[3:]) for line in lines]
-
-
-def _any(path: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(path, f"{pattern}*" if pattern.endswith("/") else pattern) for pattern in patterns)

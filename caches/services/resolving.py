@@ -18,10 +18,11 @@ from django.utils import timezone
 from caches.domain.manifests import case_collisions, manifest_build, manifest_encode
 from caches.models import Artifact, DriftState, ModelVersion, SourceConnection, VersionState
 from caches.services.connections import connection_source
-from caches.services.listing import MAX_FILES, TooSlow, check_paths, describe_all, pack, unpack, wanted
+from caches.services.listing import MAX_FILES, TooSlow, check_paths, describe_all, pack, unpack
 from caches.sources.base import PAGE_SIZE, ListedFile, Source
 from caches.sources.metadata import read_metadata
 from caches.sources.problems import empty_place, shown
+from caches.sources.selection import wanted
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.documents import ArtifactKind, FileRecord, Manifest, Reason
 from controlplane.errors import Clash, HearthError, Missing, Permanent, Transient

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caches.services.listing import TooSlow, check_paths, check_patterns, describe_all, pack, unpack, wanted
+from caches.services.listing import TooSlow, check_paths, check_patterns, describe_all, pack, unpack
 from caches.sources.base import ListedFile
+from caches.sources.selection import wanted
 from controlplane.clusters.documents import Algorithm, FileRecord
 from controlplane.errors import Invalid, Permanent
 

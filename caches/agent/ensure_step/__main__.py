@@ -1,0 +1,133 @@
+"""``python -m caches.agent.ensure_step --digest sha256:… --store … --model … --mount …``: see the package."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from caches.agent.asking import End, Found, Progress
+from caches.agent.ensure_step import fetch, model_folder
+from caches.agent.ensure_step.ask import ask_agent
+from caches.agent.ensure_step.options import Options, read_options
+from caches.agent.store import Store, StoreBusy, name_of
+from controlplane.errors import HearthError
+
+log = logging.getLogger("hearth-ensure")
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+LOCK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The termination message: what was found, bytes read for it, seconds, and the store they came from."""
+
+    found: str
+    bytes: int = 0
+    seconds: float = 0.0
+    source: str = ""
+    message: str = ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stdout)
+    start = time.monotonic()
+    try:
+        options = read_options(arguments)
+        name_of(options.digest)
+    except (ValueError, HearthError) as error:
+        log.error("%s", error)
+        return EXIT_USAGE
+    try:
+        found, count, source = ensure(options)
+    except (HearthError, OSError) as error:
+        said = error.detail if isinstance(error, HearthError) else str(error)
+        log.error("%s is not present: %s", options.digest, said)
+        _report(options, Outcome("failed", seconds=time.monotonic() - start, message=said[:500]))
+        return EXIT_FAILED
+    outcome = Outcome(found, count, round(time.monotonic() - start, 6), source)
+    log.info("%s: %s, %d bytes in %.3f s", options.digest, found, count, outcome.seconds)
+    _report(options, outcome)
+    return 0
+
+
+def ensure(options: Options) -> tuple[Found, int, str]:
+    """Make the artifact present; what was found, the bytes read, and from where. HearthError or OSError when not."""
+    store = Store.at(options.store)
+    answer = ask_agent(options.store, options.digest, options.who, tell=_tell, silence_seconds=options.answer_seconds)
+    if answer is not None and answer.end is End.READY:
+        if (marker := store.marker(options.digest)) is not None:
+            model_folder.link_files(options.model, options.mount, marker.files)
+            return answer.found, answer.bytes, answer.source
+        answer = None  # another store than the agent's is mounted here, or the tree went this very moment
+    if answer is not None:
+        log.info("the node's agent: %s %s", answer.end.value, answer.message)
+        return _local(options)
+    return _without_agent(options, store)
+
+
+def _without_agent(options: Options, store: Store) -> tuple[Found, int, str]:
+    """Nobody answers: what is warm is used, what is cold is fetched into the store if it can be locked."""
+    if not fetch.has_agent_store(options.store):
+        log.info("this node has no store")
+        return _local(options)
+    if (marker := fetch.whole(store, options.digest)) is not None:
+        log.info("no agent answers; the copy is whole")
+        model_folder.link_files(options.model, options.mount, marker.files)
+        return Found.HIT, 0, ""
+    if options.source is None:
+        return _local(options)
+    manifest = fetch.manifest_by_pod(options.source, options.secret, options.digest)
+    try:
+        with store.lock(LOCK_SECONDS):
+            log.info("no agent answers; fetching into the store")
+            had = store.partial(options.digest).exists() or store.tree(options.digest).exists()
+            marker, count = fetch.fetch(
+                store, manifest, options.source, options.secret, high_watermark=options.high_watermark, tell=_count
+            )
+            store.touch_used(options.digest)
+    except (StoreBusy, HearthError, OSError) as error:
+        log.info("the store cannot take it: %s", error)
+        return _local(options)
+    model_folder.link_files(options.model, options.mount, marker.files)
+    return (Found.PARTIAL if had else Found.MISS), count, options.source.connection.name
+
+
+def _local(options: Options) -> tuple[Found, int, str]:
+    """Into the pod's own folder: slower for the next pod, but this one starts."""
+    if options.source is None:
+        raise OSError("the pod was given no source of its own (HEARTH_SOURCE), so it cannot fetch by itself")
+    log.info("fetching into the pod")
+    own = Store(options.model / model_folder.OWN)
+    own.prepare()
+    manifest = fetch.manifest_by_pod(options.source, options.secret, options.digest)
+    with own.lock(LOCK_SECONDS):
+        marker, count = fetch.fetch(own, manifest, options.source, options.secret, high_watermark=1.0, tell=_count)
+    target = model_folder.own_target(own.tree(options.digest), options.model)
+    model_folder.link_files(options.model, target, marker.files)
+    return Found.LOCAL, count, options.source.connection.name
+
+
+def _tell(progress: Progress) -> None:
+    if progress.bytes_total:
+        eta = f", {progress.eta:.0f} s left" if progress.eta is not None else ""
+        log.info("%s: %d of %d bytes%s", progress.state, progress.bytes_done, progress.bytes_total, eta)
+
+
+def _count(done: int, total: int) -> None:
+    log.info("%d of %d bytes", done, total)
+
+
+def _report(options: Options, outcome: Outcome) -> None:
+    try:
+        options.report.write_text(json.dumps(asdict(outcome)) + "\n")
+    except OSError as error:
+        log.warning("the outcome could not be written down: %s", error)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
