@@ -212,6 +212,8 @@ class Keeper:
         entry.marker = entry.seen = None
         if entry.tree_exists and not store.is_folder(store.tree(digest)):
             store.discard(store.tree(digest))  # a link or a file that somebody put there; what it leads to stays
+        with suppress(OSError):
+            store.tree(digest).rmdir()  # an empty one: the mount of a pod that found nothing made it
         try:
             entry.marker = store.marker(digest)
             found = verify.look(store.tree(digest), entry.marker.files) if entry.marker else None

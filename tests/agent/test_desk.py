@@ -173,6 +173,15 @@ def test_a_store_without_room_says_so_and_remembers_nothing(world: World) -> Non
     assert not world.store.tree(digest).exists()
 
 
+def test_an_empty_folder_that_a_mount_made_is_no_damaged_tree(world: World) -> None:
+    digest = publish(world)
+    world.store.tree(digest).mkdir()
+    answer = ask(world, digest)
+    assert (answer.end, answer.found) == (End.READY, Found.MISS)
+    assert EntryState.REPAIRING not in world.states(digest)
+    assert world.content(digest) == FILES
+
+
 def test_what_nobody_published_is_unknown(world: World) -> None:
     assert ask(world, "sha256:" + "0" * 64).end is End.UNKNOWN
 
