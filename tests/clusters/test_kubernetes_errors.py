@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controlplane.clusters.gateway import Conflict, GatewayError, Gone, NotFound, Refused, Throttled, Unreachable
-from controlplane.clusters.kubernetes.errors import LONGEST_RETRY_SECONDS, refusal, retry_after, status_error
+from controlplane.clusters.kubernetes.errors import LONGEST_RETRY_SECONDS, Invalid, refusal, retry_after, status_error
 
 NOW = datetime(2026, 11, 29, 12, 0, 0, tzinfo=UTC)
 NODES = "/api/v1/nodes/n-1"
@@ -29,14 +29,14 @@ def conflict_between(*causes: tuple[str, str]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("status", "document", "kind", "says"),
     [
-        (400, {"message": "bad"}, Refused, "bad"),
+        (400, {"message": "bad"}, Invalid, "bad"),
         (401, {"message": "Unauthorized"}, Refused, "credentials"),
         (403, {"message": "nodes is forbidden: User x cannot list"}, Refused, "account"),
         (404, {"message": 'nodes "n-1" not found', "details": {"name": "n-1"}}, NotFound, "n-1"),
         (409, {"message": "the object has been modified"}, Conflict, "modified"),
         (409, {"message": 'nodes "n-1" already exists', "reason": "AlreadyExists"}, Conflict, "already exists"),
         (410, {"message": "too old resource version: 1 (2)", "reason": "Expired"}, Gone, "too old"),
-        (422, {"message": "spec.x: Invalid value"}, Refused, "Invalid value"),
+        (422, {"message": "spec.x: Invalid value"}, Invalid, "Invalid value"),
         (429, {"message": "too many requests"}, Throttled, "too many"),
         (500, {"message": "etcdserver: leader changed"}, Unreachable, "leader changed"),
         (502, b"<html>bad gateway</html>", Unreachable, "bad gateway"),

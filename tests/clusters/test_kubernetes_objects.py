@@ -192,7 +192,7 @@ def test_it_writes_an_event_that_it_can_read() -> None:
     assert len(made["message"]) <= 1000
 
 
-texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=30)
+texts = st.text(max_size=30).filter(lambda text: "\0" not in text)
 counts = st.integers(0, 2**53)
 times = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))
 lines = st.builds(

@@ -33,7 +33,7 @@ def pruned(value: Any, rule: dict[str, Any], path: str = "") -> list[str]:
     if rule["type"] == "array":
         return [p for n, item in enumerate(value) for p in pruned(item, rule["items"], f"{path}[{n}]")]
     if rule["type"] != "object":
-        kinds = {"string": str, "boolean": bool, "integer": int, "number": (int, float)}
+        kinds: dict[str, Any] = {"string": str, "boolean": bool, "integer": int, "number": (int, float)}
         return [] if isinstance(value, kinds[rule["type"]]) else [path]
     if "additionalProperties" in rule:
         return []

@@ -20,6 +20,11 @@ from controlplane.clusters.gateway import (
 )
 from controlplane.clusters.kubernetes.names import GROUP
 
+
+class Invalid(Refused):
+    """What was sent breaks a rule: of its definition, of the cluster, or a condition that a patch named (400, 422)."""
+
+
 LONGEST_RETRY_SECONDS = 300.0
 MESSAGE_LENGTH = 600
 _MANAGER = re.compile(r'conflict with "([^"]+)"')
@@ -48,7 +53,7 @@ def refusal(
         return Gone(said)
     if status >= 500:
         return Unreachable(said)
-    return Refused(said)
+    return Invalid(said) if status in (400, 422) else Refused(said)
 
 
 def status_error(document: Mapping[str, Any], *, path: str, now: datetime) -> GatewayError:

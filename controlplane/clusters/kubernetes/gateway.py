@@ -109,8 +109,8 @@ class KubernetesGateway:
         path, document = f"{names.NODE_CACHES}/{spec.node_name}", objects.node_cache_document(spec)
         try:
             applied = self.client.apply(path, document, manager=names.MANAGER, force=take_over)
-        except Invalid:
-            # The only NodeCache of this name that refuses a sound spec is that of an earlier incarnation.
+        except (Invalid, Conflict):
+            # That of an earlier incarnation refuses every spec for this one: its uid is immutable, or its agent's.
             if not self._remove_earlier(path, spec.node_uid):
                 raise
             applied = self.client.apply(path, document, manager=names.MANAGER)
