@@ -48,11 +48,12 @@ def watch_clusters(names: Iterable[str], stopping: threading.Event, *, round_sec
     watchers: dict[tuple[UUID, str, str], ClusterWatcher] = {}
     wanted_names = frozenset(names)
     told: set[str] = set()
+    leadership = Leadership()
     try:
         while not stopping.is_set():
             try:
-                _follow(watchers, wanted_names)
-                if missing := wanted_names - {watcher.cluster for watcher in watchers.values()} - told:
+                known = _follow(watchers, wanted_names, leadership)
+                if missing := wanted_names - known - told:
                     log.warning("there is no cluster %s yet", ", ".join(sorted(missing)))
                     told |= missing
                 if all(watcher.idle_seconds() < STUCK_SECONDS for watcher in watchers.values()):
@@ -72,12 +73,13 @@ def watch_clusters(names: Iterable[str], stopping: threading.Event, *, round_sec
 
 def _follow(
     watchers: dict[tuple[UUID, str, str], ClusterWatcher], names: frozenset[str], leadership: Leadership
-) -> None:
+) -> set[str]:
+    """One round; the names of the clusters that there are, led by this process or not."""
     try:
         leadership.confirm()
         rows = list(Cluster.objects.filter(name__in=names) if names else Cluster.objects.all())
         wanted = {(row.pk, row.type, row.address): row for row in rows if leadership.lead(row.pk, row.name)}
-    except (OperationalError, InterfaceError):
+    except (DatabaseError, InterfaceError):
         # Watchers without a database do no harm; one that comes back is led by whoever asks first.
         leadership.close()
         raise
@@ -94,3 +96,4 @@ def _follow(
             watchers[key] = ClusterWatcher(cluster_id=row.pk, name=row.name, gateway=gateway)
             watchers[key].start()
             log.info("watching %s", row.name)
+    return {row.name for row in rows}
