@@ -56,6 +56,14 @@ def available(name: str, label: str, size: int) -> ModelVersion:
     return factories.version(model=name, version=label, artifact=artifact)
 
 
+def stray_node(pool: NodePool, **fields: Any) -> Node:
+    """A node of the pool's cluster that no pool selects."""
+    node = factories.node(of=pool, **fields)
+    node.pool = None
+    node.save()
+    return node
+
+
 @pytest.fixture(autouse=True)
 def _fast_passwords(settings: Any) -> None:
     """Hashing slowly is tested by Django; here it would be most of the time."""
