@@ -22,7 +22,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         nodes = os.environ.get("HEARTH_DEMO_NODES", "8")
-        if not nodes.isdigit():
+        if not nodes.isdecimal():
             raise CommandError("HEARTH_DEMO_NODES must be a number of nodes.")
         try:
             demo_bootstrap(store=_store(), nodes=int(nodes), say=self.stdout.write)
@@ -36,8 +36,9 @@ def _store() -> DemoStore | None:
             found = json.loads(Path(file).read_text())
             keys = {"access_key_id": found["access_key"], "secret_access_key": found["secret_key"]}
             return DemoStore(endpoint=found["endpoint"], region=found.get("region", ""), keys=keys)
-        except (OSError, ValueError, KeyError) as error:
-            raise CommandError(f"HEARTH_DEMO_S3_FILE cannot be used ({type(error).__name__}): {file}") from error
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            # Without the cause: it may quote the keys.
+            raise CommandError(f"HEARTH_DEMO_S3_FILE cannot be used ({type(error).__name__}): {file}") from None
     if endpoint := os.environ.get("HEARTH_S3_ENDPOINT"):
         return DemoStore(endpoint=endpoint, region="us-east-1", keys=None)
     return None

@@ -13,6 +13,7 @@ from caches.sources.secrets import delete_secret, secret_names, write_secret
 class Command(BaseCommand):
     help = "Store, list or delete secrets. Their content comes from standard input, never from arguments."
     requires_system_checks = []  # it needs no database
+    stealth_options = ("stdin",)
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
