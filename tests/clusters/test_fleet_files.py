@@ -154,7 +154,7 @@ def test_it_sweeps_nothing_that_is_no_nodes_disk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["9" * 400 + ".5MiB", "9" * 5000, "9" * 19 + "TiB", "0x10", "1,5GiB", "1 GiB 2", "NaN", "inf", "½MiB", "--1"],
+    ["9" * 400 + ".5MiB", "9" * 5000, "0x10", "1,5GiB", "1 GiB 2", "NaN", "inf", "½MiB", "--1"],
 )
 def test_it_refuses_sizes_that_no_disk_has_in_one_way(text: str) -> None:
     with pytest.raises(ValueError, match=r"no size|larger than any disk"):

@@ -15,7 +15,7 @@ def parse_size(text: str) -> int:
     if match is None or unit is None:
         raise ValueError(f"{text!r:.40} is no size; write for example 512MiB")
     whole, _, part = match[1].partition(".")
-    if len(whole) > 18:
+    if len(whole) > 30:
         raise ValueError(f"{text!r:.40} is larger than any disk")
     return int(float(match[1]) * unit) if part else int(whole) * unit
 

@@ -178,7 +178,7 @@ def _size(text: str) -> int:
 
 
 def _count(text: str) -> int:
-    if not text.isdigit() or not 0 <= int(text) <= 1000:
+    if not (text.isascii() and text.isdigit()) or len(text) > 4 or int(text) > 1000:
         raise argparse.ArgumentTypeError("write a number of nodes from 0 to 1000")
     return int(text)
 
