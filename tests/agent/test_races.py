@@ -104,7 +104,7 @@ def test_a_line_that_goes_and_comes_back_ends_ready_and_removes_nothing(
     with held_at(world, monkeypatch, moment) as (digest, gate):
         line = world.lines[digest]
         world.unwant(digest)
-        world.until(lambda: world.link.reports[-1].observed_generation == world._generation)
+        world.heard()
         assert world.entry(digest) is None and world.link.reports[-1].capacity.reserved_bytes == 0
         world.lines[digest] = line
         world.send()
@@ -166,7 +166,7 @@ def test_a_verify_round_that_comes_while_bytes_move_is_answered_by_them(tmp_path
         digest = world.model("m", FILES)
         assert gate.reached.wait(10)
         world.want(digest, verify_round=4)
-        world.until(lambda: world.link.reports[-1].observed_generation == world._generation)
+        world.heard()
         gate.open.set()
         entry = world.becomes(digest, EntryState.READY, verify_round=4)
         assert entry.verified_at and entry.ready_at and entry.verified_at >= entry.ready_at
@@ -234,7 +234,7 @@ def test_two_lines_of_one_digest_keep_it(tmp_path: Path) -> None:
         line = world.lines[digest]
         world.lines["again"] = replace(line, action=Action.EVICT, order=-5)
         world.send()
-        world.until(lambda: world.link.reports[-1].observed_generation == world._generation)
+        world.heard()
         world.becomes(digest, EntryState.READY)
         assert len(world.link.reports[-1].entries) == 1
     assert world.content(digest) == FILES

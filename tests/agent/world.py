@@ -268,6 +268,10 @@ class World:
             with self.link.changed:
                 self.link.changed.wait(0.02)
 
+    def heard(self) -> None:
+        """Wait until the last spec that was sent is acknowledged in a report."""
+        self.until(lambda: self.link.reports and self.link.reports[-1].observed_generation == self._generation)
+
     def quiet(self, seconds: float) -> None:
         """Let time pass in which nothing is expected to be reported."""
         with self.link.changed:
