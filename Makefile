@@ -26,7 +26,7 @@ run: .venv/.run ## start everything here and print one address (NODES=8 PORT=800
 test: .venv lint ## lint, then every test
 	@tools/chromium.sh
 	tools/kube_packages.sh || [ -z "$${CI:-}" ]
-	$(bin)/python -m controlplane.embedded.kube binaries
+	$(bin)/python -m controlplane.embedded.kube prepare
 	$(bin)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 test-fast: .venv ## the tests without processes and browsers

@@ -15,7 +15,7 @@ import pytest
 from controlplane.embedded import records
 from controlplane.embedded.kube import cgroups, cleanup, links, machine, mounts
 from controlplane.embedded.kube.cluster import KubeCluster, missing_for_nodes
-from controlplane.embedded.kube.ledger import SHARED, Ledger
+from controlplane.embedded.kube.ledger import Ledger
 from controlplane.embedded.processes import ROOT, AlreadyRunning
 from tests.plugins.kube import running
 
@@ -100,15 +100,6 @@ def test_it_leaves_nothing_behind() -> None:
     assert _settings() == settings
 
 
-def test_it_cleans_up_after_a_killed_owner(folder: Path, abandoned: str) -> None:
-    left = of_token(abandoned)
-    cleanup.clean(folder)
-    assert set(left) == {"links", "groups"}, "nothing was left to clean up: the test proves nothing"
-    assert of_token(abandoned) == {}
-    assert traces(folder) == {}
-    assert not (folder / "ledger" / f"{SHARED}.jsonl").exists()
-
-
 def test_it_starts_again_where_an_owner_was_killed(folder: Path, abandoned: str) -> None:
     with KubeCluster(folder, label="A second start", registry=True) as cluster:
         assert of_token(abandoned) == {}
@@ -117,9 +108,13 @@ def test_it_starts_again_where_an_owner_was_killed(folder: Path, abandoned: str)
 
 
 def test_it_finds_what_was_abandoned_in_other_folders(folder: Path, abandoned: str) -> None:
-    assert folder in cleanup.clean_abandoned()
+    left = of_token(abandoned)
+    cleaned = cleanup.clean_abandoned()
+    assert set(left) == {"links", "groups"}, "nothing was left to clean up: the test proves nothing"
+    assert folder in cleaned
     assert of_token(abandoned) == {}
     assert traces(folder) == {}
+    assert list((folder / "ledger").iterdir()) == []
 
 
 def test_it_touches_no_cluster_whose_owner_lives(kube_cluster: KubeCluster) -> None:
@@ -158,6 +153,6 @@ def test_it_undoes_what_was_noted_and_never_made(tmp_path: Path) -> None:
 
 def _settings() -> dict[str, str]:
     """Kernel settings that kubelets and bridges write."""
-    names = "kernel/panic kernel/panic_on_oops vm/overcommit_memory vm/panic_on_oom net/ipv4/ip_forward".split()
+    names = ["kernel/panic", "kernel/panic_on_oops", "vm/overcommit_memory", "vm/panic_on_oom", "net/ipv4/ip_forward"]
     names += ["kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"]
     return {name: (Path("/proc/sys") / name).read_text() for name in names}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import ssl
@@ -12,16 +11,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.embedded import records
 from controlplane.embedded.kube import cgroups, links
-from controlplane.embedded.kube.api import ApiError, Client, Document
+from controlplane.embedded.kube.api import ApiError, Client
 from controlplane.embedded.kube.cluster import KubeCluster
 from controlplane.embedded.kube.node import MEBIBYTE, KubeNode
 from controlplane.embedded.problems import EmbeddedError
+from tests.kube import pods
 
 pytestmark = [pytest.mark.e2e, pytest.mark.faults]
-
-_PODS = "/api/v1/namespaces/default/pods"
 
 
 @pytest.fixture
@@ -32,75 +29,30 @@ def extra(kube_cluster: KubeCluster) -> Iterator[KubeNode]:
     kube_cluster.nodes["extra"].remove()
 
 
-def run(cluster: KubeCluster, name: str, node: str, script: str) -> Document:
-    """Run a shell script as a pod on a node until it ends or is ready; returns the pod."""
-    container = {
-        "name": "main",
-        "image": cluster.pause_image,
-        "command": ["/bin/sh", "-c", script],
-        "volumeMounts": [{"name": "store", "mountPath": "/store"}],
-    }
-    spec = {
-        "nodeName": node,
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 0,
-        "tolerations": [{"operator": "Exists"}],
-        "containers": [container],
-        "volumes": [{"name": "store", "hostPath": {"path": str(cluster.cache_path)}}],
-    }
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-
-    def created() -> bool:
-        # The namespace's service account follows the namespace by a moment.
-        with contextlib.suppress(ApiError):
-            cluster.client.post(_PODS, pod)
-            return True
-        return False
-
-    assert records.wait_until(created, 20)
-    assert records.wait_until(lambda: _settled(cluster.client, name), 40), cluster.client.get(f"{_PODS}/{name}")[
-        "status"
-    ]
-    return cluster.client.get(f"{_PODS}/{name}")
-
-
-def _settled(client: Client, name: str) -> bool:
-    status = client.get(f"{_PODS}/{name}")["status"]
-    ready = any(row["type"] == "Ready" and row["status"] == "True" for row in status.get("conditions", []))
-    return ready or status["phase"] in {"Succeeded", "Failed"}
-
-
-def logs(cluster: KubeCluster, name: str) -> str:
-    """What a pod printed; through the API server and the kubelet."""
-    url = f"{cluster.server}{_PODS}/{name}/log"
-    with urllib.request.urlopen(url, timeout=10, context=cluster.client._tls) as answer:
-        return str(answer.read().decode())
-
-
 def test_it_shows_each_node_its_own_disk_at_the_same_path(kube_cluster: KubeCluster) -> None:
     for node in ("node-a", "node-b"):
-        run(kube_cluster, f"disk-{node}", node, f"echo {node} > /store/whose && cat /store/whose")
+        pods.run(kube_cluster, f"disk-{node}", node, f"echo {node} > /store/whose && cat /store/whose")
     a, b = kube_cluster.nodes["node-a"], kube_cluster.nodes["node-b"]
     assert (a.store / "whose").read_text() == "node-a\n"
     assert (b.store / "whose").read_text() == "node-b\n"
-    assert logs(kube_cluster, "disk-node-b") == "node-b\n"
+    assert pods.logs(kube_cluster, "disk-node-b") == "node-b\n"
     assert list(kube_cluster.cache_path.iterdir()) == []
 
 
 def test_it_reaches_pods_of_other_nodes_and_the_api_server(kube_cluster: KubeCluster) -> None:
-    server = run(kube_cluster, "net-server", "node-a", "echo here > /tmp/index.html; httpd -f -p 8080 -h /tmp")
+    server = pods.run(kube_cluster, "net-server", "node-a", "echo here > /tmp/index.html; httpd -f -p 8080 -h /tmp")
     address = server["status"]["podIP"]
     asks = f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc {address} 8080; "
     asks += "nc -w 2 $KUBERNETES_SERVICE_HOST 443 </dev/null && echo the door is open"
-    run(kube_cluster, "net-client", "node-b", asks)
-    said = logs(kube_cluster, "net-client")
+    pods.run(kube_cluster, "net-client", "node-b", asks)
+    said = pods.logs(kube_cluster, "net-client")
     assert "here\n" in said
     assert "the door is open" in said
 
 
 def test_it_leaves_pods_no_way_out_of_the_cluster(kube_cluster: KubeCluster) -> None:
-    run(kube_cluster, "net-out", "node-a", "cat /proc/net/route")
-    destinations = {line.split()[1] for line in logs(kube_cluster, "net-out").splitlines()[1:]}
+    pods.run(kube_cluster, "net-out", "node-a", "cat /proc/net/route")
+    destinations = {line.split()[1] for line in pods.logs(kube_cluster, "net-out").splitlines()[1:]}
     # A default route is written 00000000; every address of the cluster ends in the byte 0A, for 10.
     assert destinations
     assert {route for route in destinations if not route.endswith("0A")} == set()
@@ -126,12 +78,12 @@ def test_it_has_a_disk_that_really_fills(extra: KubeNode) -> None:
 
 
 def test_it_keeps_pods_running_while_a_node_is_dead(kube_cluster: KubeCluster, extra: KubeNode) -> None:
-    before = run(kube_cluster, "survivor", "extra", "while true; do sleep 1; done")
+    before = pods.run(kube_cluster, "survivor", "extra", "while true; do sleep 1; done")
     extra.kill()
     alive = cgroups.processes(extra.cgroup)
     extra.start()
     assert alive
-    after = kube_cluster.client.get(f"{_PODS}/survivor")
+    after = kube_cluster.client.get(f"{pods.PODS}/survivor")
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0
     assert (
@@ -141,7 +93,7 @@ def test_it_keeps_pods_running_while_a_node_is_dead(kube_cluster: KubeCluster, e
 
 
 def test_it_ends_every_process_of_a_node_that_loses_power(kube_cluster: KubeCluster, extra: KubeNode) -> None:
-    run(kube_cluster, "victim", "extra", "while true; do sleep 1; done")
+    pods.run(kube_cluster, "victim", "extra", "while true; do sleep 1; done")
     (extra.store / "kept").write_text("still here")
     extra.kill(pods=True)
     assert cgroups.processes(extra.cgroup) == set()
@@ -156,8 +108,8 @@ def test_it_replaces_a_machine_under_the_same_name(kube_cluster: KubeCluster, ex
     assert new.uid != old
     assert list(new.store.iterdir()) == []
     assert kube_cluster.nodes["extra"] is new
-    run(kube_cluster, "on-new-machine", "extra", "echo works")
-    assert logs(kube_cluster, "on-new-machine") == "works\n"
+    pods.run(kube_cluster, "on-new-machine", "extra", "echo works")
+    assert pods.logs(kube_cluster, "on-new-machine") == "works\n"
 
 
 def test_it_obeys_the_api_server_alone(kube_cluster: KubeCluster) -> None:

@@ -8,13 +8,11 @@ import sys
 from pathlib import Path
 
 from controlplane.embedded.kube import binaries, cleanup
-from controlplane.embedded.kube.cluster import KubeCluster
-from controlplane.embedded.kube.images import Builder
+from controlplane.embedded.kube.cluster import KubeCluster, missing_for_nodes
+from controlplane.embedded.kube.images import IMAGE, Builder
 from controlplane.embedded.kube.node import MEBIBYTE
 from controlplane.embedded.problems import EmbeddedError
 from controlplane.embedded.processes import ROOT
-
-_IMAGE = "hearth/hearth:dev"
 
 
 def main() -> None:
@@ -22,12 +20,13 @@ def main() -> None:
     arguments = _parser().parse_args()
     if arguments.command == "binaries":
         binaries.build(print)
-    elif arguments.command == "image":
-        Builder().build(ROOT, ROOT / "Dockerfile", _IMAGE)
+    elif arguments.command == "prepare":
+        binaries.build(print)
+        if not missing_for_nodes():
+            Builder().build(ROOT, ROOT / "Dockerfile", IMAGE)
     elif arguments.command == "clean":
-        for folder in [arguments.folder.absolute()] if cleanup.clean(arguments.folder) else []:
-            print(f"Put back what a cluster in {folder} had changed.")
-        for folder in cleanup.clean_abandoned():
+        cleaned = [arguments.folder.absolute()] if cleanup.clean(arguments.folder) else []
+        for folder in cleaned + cleanup.clean_abandoned():
             print(f"Put back what a cluster in {folder} had changed.")
     else:
         _up(arguments.folder, arguments.nodes, arguments.disk)
@@ -53,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m controlplane.embedded.kube", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("binaries", help="build Kubernetes once for this machine")
-    commands.add_parser("image", help="build Hearth's own image, so that later builds take seconds")
+    commands.add_parser("prepare", help="the same, and Hearth's own image, so that tests need seconds for it")
     up = commands.add_parser("up", help="run a cluster in FOLDER until Ctrl-C")
     up.add_argument("folder", type=Path)
     up.add_argument("--nodes", type=int, default=3, choices=range(10), metavar="0-9")

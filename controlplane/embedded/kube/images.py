@@ -22,6 +22,7 @@ from controlplane.embedded.kube import rootfs
 from controlplane.embedded.kube.binaries import cache_root
 from controlplane.embedded.problems import EmbeddedError, require_space
 
+IMAGE = "hearth/hearth:dev"  # the project's own
 _ROOM = 2_000_000_000  # bytes: one image, its layers and the packages' cache
 _PATIENCE = 600  # seconds for a cold build
 _OPTIONS = ("--isolation", "chroot", "--format", "oci")

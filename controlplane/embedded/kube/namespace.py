@@ -13,12 +13,14 @@ from controlplane.embedded.kube.runtime import KUBELET_ROOT
 
 # Empty on every node: sockets, logs and leftovers of programs that let nobody choose where they go.
 _OWN = ("/run", "/var/log", *(point for point in MOUNT_POINTS if point != KUBELET_ROOT))
+_MOST_MEMORY = "4g"
 
 
-def create(folder: Path, *, binds: dict[Path, str], hide: Sequence[Path]) -> Path:
+def create(folder: Path, *, binds: dict[Path, str], memory: Path, hide: Sequence[Path]) -> Path:
     """Make a namespace and return the file that keeps it; unmounting below ``folder`` lets it go.
 
-    ``binds`` are folders that the node sees at other paths; what is mounted on ``hide`` is not there for it.
+    ``binds`` are folders that the node sees at other paths; ``memory`` is one that it keeps in memory; what is mounted
+    on ``hide`` is not there for it.
     """
     folder.mkdir(parents=True)
     # The file of a namespace can only be mounted where mounts do not spread into others.
@@ -29,6 +31,7 @@ def create(folder: Path, *, binds: dict[Path, str], hide: Sequence[Path]) -> Pat
     lines = ["set -e", "mount --make-rprivate /"]
     lines += [f"umount --lazy {shlex.quote(point)}" for path in hide for point in mounts.under(str(path))]
     lines += [f"mount -t tmpfs -o mode=0755 hearth {path}" for path in _OWN]
+    lines.append(f"mount -t tmpfs -o mode=0700,size={_MOST_MEMORY} hearth {shlex.quote(str(memory))}")
     lines += [f"mount --bind {shlex.quote(str(source))} {shlex.quote(target)}" for source, target in binds.items()]
     # Containers that ask for mounts of their node to spread to them get it, as on a machine of its own.
     lines += ["mount --make-rshared /", "mkdir -p /run/lock"]

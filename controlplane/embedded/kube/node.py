@@ -149,7 +149,8 @@ class KubeNode:
         cgroups.create(layout.cgroup)
         others = [folder / self.store.name for folder in self.folder.parent.iterdir() if folder != self.folder]
         binds = {self.folder / "kubelet": KUBELET_ROOT, self.store: str(self.cache_path)}
-        namespace.create(self._namespace.parent, binds=binds, hide=others)
+        # Unpacking images to a disk, and deleting them again, takes longer than everything else together.
+        namespace.create(self._namespace.parent, binds=binds, memory=self.folder / "containerd", hide=others)
 
     def _containerd(self) -> Spec:
         def ready() -> bool:

@@ -65,6 +65,7 @@ bin_dir = "{_PLUGINS}"
 conf_dir = {json.dumps(str(self.folder / "cni"))}
 [{cri}.containerd]
 default_runtime_name = "runc"
+discard_unpacked_layers = true
 [{cri}.containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
 [{cri}.containerd.runtimes.runc.options]

@@ -1,0 +1,62 @@
+"""Images built from a Dockerfile without any image registry, and run on the nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controlplane.embedded.kube.cluster import KubeCluster
+from controlplane.embedded.kube.images import IMAGE
+from controlplane.embedded.problems import EmbeddedError
+from controlplane.embedded.processes import ROOT
+from tests.kube import pods
+
+# A cold build, where nobody ran 'make test' before, fetches every package.
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+RECIPE = """ARG BASE=none
+FROM ${BASE} AS build
+RUN --mount=type=cache,target=/root/.cache echo made > /made
+FROM ${BASE}
+COPY --from=build /made /made
+COPY . /context
+RUN python -c "import ssl, sqlite3, ctypes, venv; print('whole')" > /python
+"""
+
+
+def recipe(folder: Path, *lines: str) -> Path:
+    (folder / "Dockerfile").write_text(RECIPE + "".join(f"{line}\n" for line in lines))
+    (folder / "data").write_text("of the context")
+    (folder / ".dockerignore").write_text("ignored\n")
+    (folder / "ignored").write_text("never sent")
+    return folder / "Dockerfile"
+
+
+def test_it_builds_what_a_dockerfile_says(kube_cluster: KubeCluster, tmp_path: Path) -> None:
+    name = kube_cluster.build_image(tmp_path, recipe(tmp_path), "harness/whole:1")
+    pods.run(kube_cluster, "image-whole", "node-a", "cat /made /python; ls /context", image=name)
+    assert name.startswith(f"{kube_cluster.registry}/harness/whole@sha256:")
+    assert pods.logs(kube_cluster, "image-whole").split() == ["made", "whole", "Dockerfile", "data"]
+
+
+def test_it_names_the_same_content_by_the_same_digest(kube_cluster: KubeCluster, tmp_path: Path) -> None:
+    first = kube_cluster.build_image(tmp_path, recipe(tmp_path), "harness/same:1")
+    again = kube_cluster.build_image(tmp_path, recipe(tmp_path), "harness/same:2")
+    (tmp_path / "data").write_text("something else")
+    other = kube_cluster.build_image(tmp_path, tmp_path / "Dockerfile", "harness/same:3")
+    assert first == again
+    assert first != other
+
+
+def test_it_says_what_a_build_failed_of(kube_cluster: KubeCluster, tmp_path: Path) -> None:
+    with pytest.raises(EmbeddedError, match="no-such-command"):
+        kube_cluster.build_image(tmp_path, recipe(tmp_path, "RUN no-such-command"), "harness/broken:1")
+
+
+def test_it_runs_the_agent_from_the_projects_own_image(kube_cluster: KubeCluster) -> None:
+    name = kube_cluster.build_image(ROOT, ROOT / "Dockerfile", IMAGE)
+    pods.run(kube_cluster, "image-agent", "node-b", "id -u; exec python -m caches.agent --help", image=name)
+    said = pods.logs(kube_cluster, "image-agent")
+    assert said.startswith("10001\n")
+    assert "usage:" in said
