@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.db import DataError, InterfaceError, OperationalError
@@ -240,11 +240,22 @@ class Rounds(threading.Event):
         return False
 
 
+class Alone:
+    """Leads every cluster without asking a database."""
+
+    def confirm(self) -> None: ...
+    def leave(self, cluster_id: UUID) -> None: ...
+    def close(self) -> None: ...
+    def lead(self, cluster_id: UUID, name: str) -> bool:
+        return True
+
+
 @pytest.fixture
 def beats(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
     monkeypatch.setattr(watch_cluster, "beat", lambda: made.append(1))
     monkeypatch.setattr(watch_cluster, "ClusterWatcher", Still)
+    monkeypatch.setattr(watch_cluster, "Leadership", Alone)
     monkeypatch.setattr("django.db.connections.close_all", lambda: None)
     return made
 

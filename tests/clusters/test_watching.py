@@ -15,7 +15,7 @@ from django.db import OperationalError, connection
 from controlplane.clusters import sinks
 from controlplane.clusters.documents import NodeState
 from controlplane.clusters.freshness import node_state
-from controlplane.clusters.gateway import Kind, Observed, ObservedNode, WatchEvent
+from controlplane.clusters.gateway import Kind, Observed, ObservedNode, Unreachable, WatchEvent
 from controlplane.clusters.local import database
 from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.clusters.local.link import LocalLink
@@ -216,5 +216,8 @@ def test_it_opens_one_gateway_for_a_cluster_and_another_for_a_new_address(cluste
     assert gateway_for(cluster) is first
     override_gateway(cluster.pk, None)
     assert gateway_for(cluster) is not first
+    kubernetes = gateway_for(factories.cluster(type="Kubernetes", address=str(tmp_path / "no-kubeconfig")))
+    with pytest.raises(Unreachable, match="no-kubeconfig"):  # only when it is asked something
+        kubernetes.capabilities()
     with pytest.raises(Invalid, match="cannot speak to"):
-        gateway_for(factories.cluster(type="Kubernetes"))
+        gateway_for(factories.cluster(type="Nomad"))
