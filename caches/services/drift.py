@@ -15,9 +15,9 @@ from caches.domain.manifests import manifest_decode
 from caches.models import DriftState, ModelVersion, VersionState
 from caches.services.connections import connection_source
 from caches.services.listing import MAX_FILES, describe_all
-from caches.sources.selection import wanted
 from caches.sources.base import ListedFile, Source
 from caches.sources.problems import shown
+from caches.sources.selection import wanted
 from controlplane.audit.services import SYSTEM, Actor, audit_write
 from controlplane.clusters.documents import Algorithm, FileRecord, Manifest, Reason
 from controlplane.errors import Clash, HearthError, Missing, Permanent
