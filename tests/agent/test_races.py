@@ -113,6 +113,20 @@ def test_a_line_that_goes_and_comes_back_ends_ready_and_removes_nothing(
     assert world.content(digest) == FILES
 
 
+@pytest.mark.parametrize("moment", ["checking", "witness", "sealing"])
+def test_nothing_is_published_that_nobody_asks_for_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Not even when every byte is there: the store's books were closed when the line went."""
+    world = World(tmp_path)
+    with held_at(world, monkeypatch, moment) as (digest, gate):
+        world.unwant(digest)
+        world.heard()
+        gate.open.set()
+        world.quiet(0.3)
+        assert world.store.partial(digest).exists() and not world.tree(digest).exists()
+
+
 @pytest.mark.parametrize("moment", ["fetching", "checking", "sealing"])
 def test_an_agent_that_stops_in_the_middle_leaves_what_the_next_one_can_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
