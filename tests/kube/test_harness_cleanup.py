@@ -107,6 +107,18 @@ def test_it_starts_again_where_an_owner_was_killed(folder: Path, abandoned: str)
     assert traces(folder) == {}
 
 
+def test_it_runs_for_people_until_they_stop_it(folder: Path) -> None:
+    command = [sys.executable, "-m", "controlplane.embedded.kube", "up", str(folder), "--nodes", "1"]
+    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert running.stdout is not None
+    said = [next(running.stdout) for _ in range(3)]
+    running.send_signal(signal.SIGTERM)
+    rest, _ = running.communicate(timeout=60)
+    assert f"export KUBECONFIG={folder}/admin.kubeconfig" in said[1]
+    assert running.returncode == 0, rest
+    assert traces(folder) == {}
+
+
 def test_it_finds_what_was_abandoned_in_other_folders(folder: Path, abandoned: str) -> None:
     left = of_token(abandoned)
     cleaned = cleanup.clean_abandoned()

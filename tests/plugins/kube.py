@@ -18,6 +18,7 @@ import yaml
 from _pytest.terminal import TerminalReporter
 
 from controlplane.embedded.kube.cluster import KubeCluster, missing_for_nodes
+from controlplane.embedded.kube.control import SILENCE
 
 GIVEN = "HEARTH_TEST_KUBECONFIG"
 NODES = ("node-a", "node-b", "node-c")
@@ -44,11 +45,11 @@ class GivenCluster:
 
 
 @contextmanager
-def running(label: str, *, registry: bool = False) -> Iterator[KubeCluster]:
+def running(label: str, *, registry: bool = False, silence: int = SILENCE) -> Iterator[KubeCluster]:
     """A cluster of its own in a temporary folder, for tests of the harness and for those that break everything."""
     folder = Path(tempfile.mkdtemp(prefix="hearth-kube-"))
     try:
-        with KubeCluster(folder, label=label, registry=registry) as cluster:
+        with KubeCluster(folder, label=label, registry=registry, silence=silence) as cluster:
             yield cluster
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -56,10 +57,13 @@ def running(label: str, *, registry: bool = False) -> Iterator[KubeCluster]:
 
 @pytest.fixture(scope="session")
 def own_kube_api() -> Iterator[KubeCluster]:
-    """A control plane that a test may stop, restart and compact, as long as it leaves it running."""
+    """A control plane that a test may stop, restart and compact, as long as it leaves it running.
+
+    Nodes are simulated here: what a test says about them stays true, however long they are silent.
+    """
     if os.environ.get(GIVEN):
         pytest.skip("breaks the control plane, which must be our own")
-    with running("This test run") as cluster:
+    with running("This test run", silence=3600) as cluster:
         yield cluster
 
 

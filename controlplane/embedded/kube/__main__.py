@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import time
 from pathlib import Path
 
 from controlplane.embedded.kube import binaries, cleanup
@@ -34,18 +35,23 @@ def main() -> None:
 
 def _up(folder: Path, nodes: int, disk: int) -> None:
     """Run a cluster until a signal."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     binaries.build(print)
-    with KubeCluster(folder, label="This cluster", registry=True) as cluster:
-        for index in range(nodes):
-            cluster.add_node(f"node-{chr(ord('a') + index)}", disk_bytes=disk * MEBIBYTE)
-        print(f"Kubernetes {binaries.kubernetes_version()} runs at {cluster.server}, images go to {cluster.registry}.")
-        print(f"  export KUBECONFIG={cluster.kubeconfig}")
-        print(f"  every node's disk is at {cluster.cache_path} for its pods; Ctrl-C stops it all", flush=True)
-        stopped = {signal.SIGINT, signal.SIGTERM}
-        signal.pthread_sigmask(signal.SIG_BLOCK, stopped)
-        while signal.sigtimedwait(stopped, 1.0) is None:
-            for event in cluster.supervisor.check():
-                print(event, flush=True)
+    try:
+        with KubeCluster(folder, label="This cluster", registry=True) as cluster:
+            for index in range(nodes):
+                cluster.add_node(f"node-{chr(ord('a') + index)}", disk_bytes=disk * MEBIBYTE)
+            print(
+                f"Kubernetes {binaries.kubernetes_version()} is at {cluster.server}, its images at {cluster.registry}."
+            )
+            print(f"  export KUBECONFIG={cluster.kubeconfig}")
+            print(f"  pods find their node's disk at {cluster.cache_path}; Ctrl-C stops it all", flush=True)
+            while True:
+                for event in cluster.supervisor.check():
+                    print(event, flush=True)
+                time.sleep(0.5)
+    except KeyboardInterrupt:
+        print("Stopped; the machine is as it was before.")
 
 
 def _parser() -> argparse.ArgumentParser:

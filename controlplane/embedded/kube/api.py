@@ -57,7 +57,7 @@ class Client:
     def is_ready(self, path: str = "/readyz") -> bool:
         """Whether the server answers ``path`` with success."""
         try:
-            with urllib.request.urlopen(self.server + path, timeout=2, context=self._tls):
+            with urllib.request.urlopen(self.server + path, timeout=2, context=self.tls):
                 return True
         except (OSError, ValueError):
             return False
@@ -68,7 +68,7 @@ class Client:
         if kind:
             request.add_header("Content-Type", kind)
         try:
-            with urllib.request.urlopen(request, timeout=_PATIENCE, context=self._tls) as answer:
+            with urllib.request.urlopen(request, timeout=_PATIENCE, context=self.tls) as answer:
                 return cast(Document, json.load(answer))
         except urllib.error.HTTPError as refused:
             with refused:
@@ -78,7 +78,8 @@ class Client:
             raise ApiError(0, f"{verb} {path} failed: {error}") from error
 
     @functools.cached_property
-    def _tls(self) -> ssl.SSLContext:
+    def tls(self) -> ssl.SSLContext:
+        """For callers that need more than these few calls."""
         context = ssl.create_default_context(cafile=str(self.certificates / "ca.crt"))
         context.load_cert_chain(
             str(self.certificates / f"{self.identity}.crt"), str(self.certificates / f"{self.identity}.key")

@@ -30,10 +30,11 @@ class KubeCluster:
     """``with KubeCluster(folder, label="This test run") as cluster:`` and it answers; leaving the block stops it all.
 
     Every start begins with an empty cluster and puts back what an earlier owner of the folder left on the machine.
-    ``label`` says in messages whose it is. Nodes need root; a ``registry`` is there for their images.
+    ``label`` says in messages whose it is. Nodes need root; a ``registry`` is there for their images. A node that says
+    nothing for ``silence`` seconds becomes Unknown.
     """
 
-    def __init__(self, folder: Path, *, label: str, registry: bool = False) -> None:
+    def __init__(self, folder: Path, *, label: str, registry: bool = False, silence: int = control.SILENCE) -> None:
         self.folder = folder.absolute()
         self.cache_path = self.folder / "cache"
         self.token = secrets.token_hex(3)
@@ -45,6 +46,7 @@ class KubeCluster:
         self._registry = Registry(self.folder / "registry", ports.free_port()) if registry else None
         self._claim: network.Claim | None = None
         self._control: control.ControlPlane | None = None
+        self._silence = silence
         self._placed = 0
 
     def __enter__(self) -> Self:
@@ -64,7 +66,7 @@ class KubeCluster:
             for name in _FRESH:
                 _remove(self.folder / name)
             self._claim = network.claim()
-            self._control = control.ControlPlane(self.folder, self.binaries, self._claim.network)
+            self._control = control.ControlPlane(self.folder, self.binaries, self._claim.network, self._silence)
             self._control.prepare()
             self.supervisor.start(self._control.etcd_spec(), *([self._registry.spec()] if self._registry else []))
             self.supervisor.start(self._control.api_spec())

@@ -16,15 +16,16 @@ from controlplane.embedded.processes import Spec
 ETCD, API_SERVER, SCHEDULER, CONTROLLERS = "etcd", "apiserver", "scheduler", "controllers"
 # The defaults of 20 requests a second make a fleet of 1,000 nodes wait for minutes.
 _RATES = {"kube-api-qps": "1000", "kube-api-burst": "2000"}
-# A silent node counts as gone after this long; the default of 50 s suits wide networks. Kubelets report every 4 s.
+# Seconds after which a silent node counts as gone; the default of 50 suits wide networks. Kubelets report every 4 s.
 SILENCE = 20
 
 
 class ControlPlane:
     """The four servers of one cluster on free loopback ports. Everything is private to the folder's owner."""
 
-    def __init__(self, folder: Path, binaries: Binaries, network: Network) -> None:
+    def __init__(self, folder: Path, binaries: Binaries, network: Network, silence: int = SILENCE) -> None:
         self.folder = folder
+        self._silence = silence
         self.network = network
         self.certificates = Certificates(folder / "pki", binaries.control_plane)
         self._program = str(binaries.control_plane)
@@ -116,7 +117,7 @@ class ControlPlane:
             "service-account-private-key-file": self.certificates.key("service-accounts"),
             "root-ca-file": self.certificates.crt("ca"),
             "node-monitor-period": "2s",
-            "node-monitor-grace-period": f"{SILENCE}s",
+            "node-monitor-grace-period": f"{self._silence}s",
             "controllers": "*,-node-ipam-controller,-cloud-node-lifecycle-controller,-node-route-controller,"
             "-service-lb-controller",
         }
