@@ -15,7 +15,7 @@ from tests import factories
 
 MIB = 1024 * 1024
 ARRIVING = ("Queued", "Downloading", "Verifying", "Repairing")
-SEEDS = range(5)
+SEEDS = range(4)
 
 
 @dataclass
