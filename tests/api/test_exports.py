@@ -126,6 +126,6 @@ def test_it_names_columns_by_the_path_to_the_field() -> None:
     class Outer(serializers.Serializer[Any]):
         a = serializers.CharField()
         one = Inner()
-        many = Inner(many=True)
+        several = Inner(many=True)
 
-    assert list(columns_of(Outer())) == ["a", "one.b", "many"]
+    assert list(columns_of(Outer())) == ["a", "one.b", "several"]
