@@ -147,8 +147,8 @@ def test_it_offers_an_operator_exactly_what_the_state_allows(stage: Stage, olga:
     assert {"Delete…", "Pin it"} <= offers("/models/qwen/versions/v1")
 
 
-def follow(client: Client, start: str, limit: int = 200) -> dict[str, int]:
-    """Every page that links lead to, with the status that it answers."""
+def follow(client: Client, start: str, *, limit: int = 200, read: list[str] | None = None) -> dict[str, int]:
+    """Every page that links lead to, with the status that it answers; ``read`` takes what they say."""
     found: dict[str, int] = {}
     waiting = [start]
     while waiting and len(found) < limit:
@@ -159,6 +159,8 @@ def follow(client: Client, start: str, limit: int = 200) -> dict[str, int]:
         found[address] = response.status_code
         if response.status_code != 200 or "text/html" not in response["Content-Type"]:
             continue
+        if read is not None:
+            read.append(response.content.decode())
         for link in Page(response.content).links():
             target = address.partition("?")[0] + link if link.startswith("?") else link
             # Orders and exports of tables have tests of their own.
@@ -167,7 +169,7 @@ def follow(client: Client, start: str, limit: int = 200) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("person", ["victor", "olga", "ada"])
+@pytest.mark.parametrize("person", ["victor", "ada"])
 def test_it_has_no_link_that_leads_nowhere(person: str, stage: Stage, request: pytest.FixtureRequest) -> None:
     client: Client = request.getfixturevalue(person)
     found = follow(client, "/")
@@ -180,15 +182,10 @@ def test_it_has_no_link_that_leads_nowhere(person: str, stage: Stage, request: p
 def test_it_has_no_dead_link_for_somebody_who_sees_one_pool(other: Stage) -> None:
     hidden = factories.pool(of=factories.cluster(name="far"), name="away")
     factories.node(of=hidden, name="far-node")
-    found = follow(somebody("Viewer", "lab.gpu"), "/")
+    said: list[str] = []
+    found = follow(somebody("Viewer", "lab.gpu"), "/", read=said)
     assert {address: status for address, status in found.items() if status != 200} == {}
-    pages = "".join(somebody_pages(found))
-    assert "far-node" not in pages and "away" not in pages
-
-
-def somebody_pages(found: dict[str, int]) -> list[str]:
-    client = browser(User.objects.get(username="Viewer-lab.gpu"))
-    return [client.get(address).content.decode() for address in found]
+    assert said and "far-node" not in "".join(said) and "away" not in "".join(said)
 
 
 def test_it_names_no_cluster_that_somebody_may_not_see(other: Stage) -> None:
