@@ -225,17 +225,6 @@ class Still:
         return self.idle
 
 
-class Alone:
-    """Leads whatever there is; who leads is another test's matter."""
-
-    def confirm(self) -> None: ...
-    def lead(self, cluster_id: object, name: str) -> bool:
-        return True
-
-    def leave(self, cluster_id: object) -> None: ...
-    def close(self) -> None: ...
-
-
 class Rounds(threading.Event):
     """Stops after so many rounds, and does something between them."""
 
@@ -266,7 +255,6 @@ def beats(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
     monkeypatch.setattr(watch_cluster, "beat", lambda: made.append(1))
     monkeypatch.setattr(watch_cluster, "ClusterWatcher", Still)
-    monkeypatch.setattr(watch_cluster, "Leadership", Alone)
     monkeypatch.setattr(watch_cluster, "Leadership", Alone)
     monkeypatch.setattr("django.db.connections.close_all", lambda: None)
     return made
