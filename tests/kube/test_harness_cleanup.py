@@ -17,6 +17,7 @@ from controlplane.embedded.kube import cgroups, cleanup, links, machine, mounts
 from controlplane.embedded.kube.cluster import KubeCluster, missing_for_nodes
 from controlplane.embedded.kube.ledger import Ledger
 from controlplane.embedded.processes import ROOT, AlreadyRunning
+from tests.kube import pods
 from tests.plugins.kube import running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.xdist_group("kube")]
@@ -84,7 +85,7 @@ def abandoned(folder: Path) -> str:
     return token
 
 
-def test_it_leaves_nothing_behind() -> None:
+def test_it_leaves_nothing_behind_and_its_neighbour_alone(kube_cluster: KubeCluster) -> None:
     settings = _settings()
     with running("A test of its end", registry=True) as cluster:
         cluster.add_node("one")
@@ -98,6 +99,35 @@ def test_it_leaves_nothing_behind() -> None:
     assert network not in {row["dst"] for row in links.routes()}
     assert not folder.exists()
     assert _settings() == settings
+    # Settings are shared: the end of one cluster must not take the network from another.
+    assert settings["net/ipv4/ip_forward"] == "1\n"
+    served = pods.run(kube_cluster, "neighbour", "node-a", "echo still here > /tmp/index.html; httpd -f -p 80 -h /tmp")
+    asks = f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc {served['status']['podIP']} 80"
+    pods.run(kube_cluster, "neighbours-client", "node-b", asks)
+    assert "still here" in pods.logs(kube_cluster, "neighbours-client")
+
+
+def test_it_puts_back_kernel_settings_and_mount_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, points = tmp_path / "sys", (str(tmp_path / "var/lib/kubelet"), str(tmp_path / "var/lib/cni"))
+    for name in ("kernel/panic", "net/ipv4/ip_forward"):
+        (settings / name).parent.mkdir(parents=True)
+        (settings / name).write_text("0\n")
+    Path(points[1]).mkdir(parents=True)
+    monkeypatch.setattr(machine, "STATE", tmp_path / "run")
+    monkeypatch.setattr(machine, "_SYS", settings)
+    monkeypatch.setattr(machine, "MOUNT_POINTS", points)
+    machine.join("/one")
+    (settings / "kernel/panic").write_text("10\n")  # as kubelets do
+    machine.join("/two")
+    machine.leave("/one")
+    assert (settings / "kernel/panic").read_text() == "10\n"
+    assert machine.members() == [Path("/two")]
+    machine.leave("/two")
+    assert {name: (settings / name).read_text() for name in ("kernel/panic", "net/ipv4/ip_forward")} == {
+        "kernel/panic": "0\n",
+        "net/ipv4/ip_forward": "0\n",
+    }
+    assert [Path(point).exists() for point in points] == [False, True]
 
 
 def test_it_starts_again_where_an_owner_was_killed(folder: Path, abandoned: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from controlplane.embedded.kube import machine
@@ -19,7 +20,10 @@ def clean(folder: Path) -> list[str]:
         return []
     # Claiming the state ends what is recorded there, or refuses while the owner lives.
     with Supervisor(folder, label="A Kubernetes cluster"):
-        return Ledger(folder / "ledger").undo_all()
+        undone = Ledger(folder / "ledger").undo_all()
+        for name in ("nodes", "registry", "etcd"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        return undone
 
 
 def clean_abandoned(*, but: Path | None = None) -> list[Path]:

@@ -11,7 +11,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from controlplane.embedded import ports
-from controlplane.embedded.kube import binaries, cleanup, control, links, machine, network
+from controlplane.embedded.kube import binaries, cleanup, control, links, machine, network, runtime
 from controlplane.embedded.kube.api import Client
 from controlplane.embedded.kube.images import Builder
 from controlplane.embedded.kube.ledger import SHARED, Ledger
@@ -21,7 +21,7 @@ from controlplane.embedded.problems import EmbeddedError
 from controlplane.embedded.processes import Supervisor
 
 _FRESH = ("etcd", "pki", "admin.kubeconfig", "nodes", "registry", "cache", "ledger")
-_NEEDED = ("containerd", "runc", "ip", "unshare", "nsenter")
+_NEEDED = ("containerd", "runc", "buildah", "docker-registry", "busybox", "ip", "unshare", "nsenter")
 _PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
@@ -201,6 +201,8 @@ def missing_for_nodes() -> str:
     if os.geteuid() != 0:
         return "Kubernetes nodes need root: they mount, they make networks and control groups."
     missing = [name for name in _NEEDED if shutil.which(name, path=_PROGRAMS) is None]
+    if not (Path(runtime.PLUGINS) / "bridge").exists():
+        missing.append("the CNI plugins")
     if missing:
         return f"Kubernetes nodes need {', '.join(missing)}, which this machine lacks. Run tools/kube_packages.sh"
     return ""

@@ -17,7 +17,7 @@ SOCKET = "/run/containerd.sock"
 KUBELET_ROOT = "/var/lib/kubelet"
 KUBELET_PORT = 10250
 MOST_PODS = 60
-_PLUGINS = "/usr/lib/cni"
+PLUGINS = "/usr/lib/cni"
 # Features that need devices, file systems or services which are not here.
 _WITHOUT = ("snapshotter.v1.aufs", "snapshotter.v1.btrfs", "snapshotter.v1.zfs", "snapshotter.v1.devmapper")
 
@@ -61,7 +61,7 @@ netns_mounts_under_state_dir = true
 [{cri}.registry]
 config_path = {json.dumps(str(self.folder / "registries"))}
 [{cri}.cni]
-bin_dir = "{_PLUGINS}"
+bin_dir = "{PLUGINS}"
 conf_dir = {json.dumps(str(self.folder / "cni"))}
 [{cri}.containerd]
 default_runtime_name = "runc"
