@@ -227,3 +227,32 @@ def test_it_says_not_applicable_to_what_it_cannot_do(cluster: ContractCluster) -
     for call in refused:
         with pytest.raises(NotApplicable):
             call(cluster.gateway)
+
+
+DEPLOYMENT = {
+    "metadata": {"labels": {"app": "w"}},
+    "spec": {
+        "replicas": 0,
+        "selector": {"matchLabels": {"app": "w"}},
+        "template": {
+            "metadata": {"labels": {"app": "w"}},
+            "spec": {"containers": [{"name": "engine", "image": "registry.invalid/engine:1"}]},
+        },
+    },
+}
+
+
+def test_it_applies_a_workload_until_it_is_taken_away(cluster: ContractCluster) -> None:
+    if not cluster.gateway.capabilities().workloads:
+        pytest.skip("this kind of cluster has no workloads")
+    for _ in range(2):
+        cluster.gateway.apply_workload(Workload("w", "default", DEPLOYMENT))
+    for _ in range(2):
+        cluster.gateway.delete_workload("default", "w")
+    for call in (
+        lambda: cluster.gateway.apply_workload(Workload("../w", "default", DEPLOYMENT)),
+        lambda: cluster.gateway.delete_workload("default/x", "w"),
+        lambda: cluster.gateway.logs("nobody", 10),
+    ):
+        with pytest.raises(NotFound):
+            call()

@@ -1,0 +1,70 @@
+"""From an API server to the rows, by the command that people run: nodes come, report, are replaced and go."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.clusters.models import Cluster, ClusterType, Node
+from controlplane.embedded.kube.cluster import KubeCluster
+from controlplane.management.commands.watch_cluster import watch_clusters
+from tests.contracts.kube import KubeContractCluster
+from tests.contracts.observing import DIGEST, spec, status
+from tests.waiting import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def watched(contract: KubeContractCluster, own_kube_api: KubeCluster) -> Iterator[KubeContractCluster]:
+    Cluster.objects.create(name="prod", type=ClusterType.KUBERNETES, address=f"{own_kube_api.kubeconfig}#hearth")
+    stopping = threading.Event()
+    thread = threading.Thread(target=watch_clusters, args=([], stopping), kwargs={"round_seconds": 0.2})
+    thread.start()
+    try:
+        yield contract
+    finally:
+        stopping.set()
+        thread.join(30)
+
+
+def row(name: str) -> Node | None:
+    return Node.objects.filter(name=name, lost_at=None).first()
+
+
+def test_it_shows_a_cluster_as_it_is(watched: KubeContractCluster) -> None:
+    old = watched.add_node("n-1")
+    until(lambda: (n := row("n-1")) is not None and n.uid == old and n.ready is True, "the node has a row")
+    watched.gateway.apply_node_cache(spec("n-1", old, DIGEST))
+    watched.link("n-1", old).report(told := status("n-1", old))
+    until(lambda: (n := row("n-1")) is not None and n.reported_at is not None, "its report is in the row")
+    seen = row("n-1")
+    assert seen is not None
+    assert (seen.capacity_bytes, seen.used_bytes, seen.agent_version) == (
+        told.capacity.capacity_bytes, told.capacity.used_bytes, "1.2.3",
+    )  # fmt: skip
+    watched.cordon("n-1")
+    until(lambda: (n := row("n-1")) is not None and not n.schedulable, "it is cordoned")
+
+    new = watched.replace_node("n-1")
+    until(lambda: (n := row("n-1")) is not None and n.uid == new, "the replacement has a row of its own")
+    assert Node.objects.get(uid=old).lost_at is not None
+    fresh = row("n-1")
+    assert fresh is not None and fresh.reported_at is None, "nothing of the old machine's is taken for the new one's"
+    assert Cluster.objects.get().error == ""
+
+
+def test_it_says_on_the_cluster_what_is_wrong_and_loses_no_node(
+    watched: KubeContractCluster, own_kube_api: KubeCluster
+) -> None:
+    watched.add_node("n-1")
+    until(lambda: row("n-1") is not None, "the node has a row")
+    own_kube_api.stop_api_server()
+    try:
+        until(lambda: Cluster.objects.get().error != "", "the cluster says so")
+        assert row("n-1") is not None, "a cluster that does not answer has lost nothing"
+    finally:
+        own_kube_api.start_api_server()
+    until(lambda: Cluster.objects.get().error == "", "it heals", seconds=60)
