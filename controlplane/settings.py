@@ -239,6 +239,9 @@ SECRETS_DIR = Path(env.str("HEARTH_SECRETS_DIR", default=str(STATE_DIR / "secret
 METRICS_TOKEN = env.str("HEARTH_METRICS_TOKEN", default="")
 # How long after a ready-label went a Kubernetes scheduler may still place a pod by it (decision 13's grace).
 SCHEDULING_LAG_SECONDS = env.float("HEARTH_SCHEDULING_LAG_SECONDS", default=10.0)
+AGENT_IMAGE = env.str("HEARTH_AGENT_IMAGE", default="")  # what Hearth runs on the nodes of Kubernetes clusters
+AGENT_API_SERVER = env.str("HEARTH_AGENT_API_SERVER", default="")  # as those nodes reach it; empty: as pods are told
+AGENT_PULL_SECRETS = env.list("HEARTH_AGENT_PULL_SECRETS", default=[])  # names in hearth-nodes
 TRUSTED_PROXIES = env.int("HEARTH_TRUSTED_PROXIES", default=0)  # hops whose X-Forwarded-For is believed
 WAIT_SLOTS = env.int("HEARTH_WAIT_SLOTS", default=8)  # half of the web workers' threads may hold ?wait=
 HEARTBEAT_FILE = env.str("HEARTH_HEARTBEAT_FILE", default="")  # touched by beat and watcher while they achieve something

@@ -2,7 +2,7 @@
 
 from caches.models.catalogue import Artifact, DriftState, Model, ModelVersion, SourceConnection, VersionState
 from caches.models.entries import CacheEntry, ConsumerSeen, EntryChange, Transfer
-from caches.models.loop import NodeProjection, PoolLoop, Webhook, WebhookDelivery
+from caches.models.loop import NodeProjection, PoolLoop, PublishedManifest, Webhook, WebhookDelivery
 from caches.models.pins import GateType, Pin
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "NodeProjection",
     "Pin",
     "PoolLoop",
+    "PublishedManifest",
     "SourceConnection",
     "Transfer",
     "VersionState",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
-from controlplane.clusters.models import Node, NodePool
+from caches.models.catalogue import Artifact
+from controlplane.clusters.models import Cluster, Node, NodePool
 from controlplane.models_base import Row
 
 
@@ -19,9 +20,23 @@ class PoolLoop(Row):
     lag_seconds = models.FloatField(null=True)
     error = models.CharField(max_length=1000, blank=True, default="")
     plan = models.JSONField(null=True)  # the last Plan without ``desired``, for pages
+    agent_hash = models.CharField(max_length=64, blank=True, default="")  # of the agent's workload as last applied
+    agent_applied_at = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ["id"]
+
+
+class PublishedManifest(Row):
+    """A manifest that a cluster was given, with where its bytes are (``origin_hash`` covers credentials too)."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+")
+    artifact = models.ForeignKey(Artifact, on_delete=models.CASCADE, related_name="+")
+    origin_hash = models.CharField(max_length=64, blank=True)
+    published_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["cluster", "artifact"], name="caches_published_once")]
 
 
 class NodeProjection(Row):

@@ -22,6 +22,7 @@ from caches.domain.states import is_moving_bytes
 from caches.models import CacheEntry, PoolLoop, SourceConnection
 from caches.selectors.artifact_facts import artifact_origins
 from caches.selectors.pool_view import pool_view
+from caches.services.agents import agents_apply
 from caches.services.eviction_requests import evictions_withdraw
 from caches.services.loop_apply import plan_apply
 from caches.services.loop_evictions import evictions_confirm
@@ -75,7 +76,7 @@ def _round(pool: NodePool, loop: PoolLoop) -> Plan | None:
         )
         if any(entry.evict_requested for node in view.nodes for entry in node.entries):
             evictions_withdraw(plans=[confirmed.plan], pool_ids=[pool.pk])
-        problems = plan_apply(
+        problems = agents_apply(pool=pool, gateway=gateway, now=now) + plan_apply(
             pool=pool, view=view, plan=confirmed.plan, gateway=gateway, now=now, leaving=confirmed.leaving
         )
     except GatewayError as error:

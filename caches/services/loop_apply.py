@@ -12,7 +12,6 @@ from uuid import UUID
 import structlog
 from django.db import transaction
 
-from caches.domain.manifests import manifest_decode
 from caches.domain.plans import DesiredItem, Plan
 from caches.domain.pool_view import PoolView
 from caches.models import Artifact, CacheEntry, NodeProjection, SourceConnection
@@ -21,7 +20,7 @@ from caches.services.connections import connection_spec
 from caches.services.loop_labels import labels_apply
 from caches.services.loop_taints import cold_taints_remove
 from caches.services.projecting import Wanted, node_caches_apply
-from caches.sources.secrets import read_secret
+from caches.services.publishing import artifacts_publish, secrets_read
 from controlplane.clusters.codec import dumps
 from controlplane.clusters.documents import (
     Action,
@@ -32,7 +31,6 @@ from controlplane.clusters.documents import (
 )
 from controlplane.clusters.gateway import ClusterGateway
 from controlplane.clusters.models import Node, NodePool
-from controlplane.errors import HearthError
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +51,7 @@ def plan_apply(
     rows = _desired_write(nodes, plan, now)
     connections = store_rates_shared(_connections(view))
     projections = {p.node_id: p for p in NodeProjection.objects.filter(node__in=nodes)}
-    secrets, problems = _secrets(connections)
+    secrets, problems = secrets_read(connections)
     changed: list[Wanted] = []
     for node in nodes:
         spec = _spec(node, pool, plan.desired[node.uid], rows[node.pk], view, connections)
@@ -61,7 +59,9 @@ def plan_apply(
         known = projections.get(node.pk)
         if known is None or known.spec_hash != spec_hash:
             changed.append(Wanted(node, spec, spec_hash))
-    _publish_manifests([item.spec for item in changed], gateway)
+    # Before any node is told to fetch it.
+    told = {line.digest for item in changed for line in item.spec.desired if line.action is Action.ENSURE}
+    problems += artifacts_publish(cluster=pool.cluster, gateway=gateway, now=now, first=told)
     for name in sorted({c.secret_name for item in changed for c in item.spec.connections} & secrets.keys()):
         gateway.apply_secret(name, secrets[name])
     problems += node_caches_apply(wanted=changed, gateway=gateway, now=now)
@@ -160,25 +160,6 @@ def _line(item: DesiredItem, view: PoolView, row: CacheEntry | None) -> DesiredE
 def _connections(view: PoolView) -> dict[str, ConnectionSpec]:
     names = {facts.connection for facts in view.artifacts.values()}
     return {row.name: connection_spec(row) for row in SourceConnection.objects.filter(name__in=names)}
-
-
-def _publish_manifests(specs: Sequence[NodeCacheSpec], gateway: ClusterGateway) -> None:
-    """Before any node is told to fetch it. Immutable and named by digest, so publishing again is harmless."""
-    digests = {line.digest for spec in specs for line in spec.desired if line.action is Action.ENSURE}
-    for data in Artifact.objects.filter(digest__in=digests).values_list("manifest", flat=True).iterator(chunk_size=8):
-        gateway.apply_manifest(manifest_decode(bytes(data)))
-
-
-def _secrets(connections: Mapping[str, ConnectionSpec]) -> tuple[dict[str, Mapping[str, str]], list[str]]:
-    """Credentials by secret name, and a sentence for each that cannot be read."""
-    found: dict[str, Mapping[str, str]] = {}
-    problems = []
-    for name in sorted({spec.secret_name for spec in connections.values() if spec.secret_name}):
-        try:
-            found[name] = read_secret(name)
-        except HearthError as error:
-            problems.append(f"secret {name}: {error.detail}")
-    return found, problems
 
 
 def _hash(spec: NodeCacheSpec, secrets: Mapping[str, Mapping[str, str]]) -> str:

@@ -1,0 +1,94 @@
+"""Publishing to a cluster what every node may need: manifests, where their bytes are, and the credentials for that.
+
+Every available version is published, pinned or not: a pod may land on a node that has nothing of it, and its agent
+then reads here what to fetch. A published manifest is looked after again now and then, in case somebody removed it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+
+from caches.domain.manifests import manifest_decode
+from caches.models import Artifact, ModelVersion, PublishedManifest, VersionState
+from caches.selectors.artifact_facts import artifact_origins
+from caches.services.connections import connection_spec
+from caches.sources.secrets import read_secret
+from controlplane.clusters.codec import dumps
+from controlplane.clusters.documents import ArtifactKind, ConnectionSpec, Origin
+from controlplane.clusters.gateway import ClusterGateway
+from controlplane.clusters.models import Cluster
+from controlplane.errors import HearthError
+
+AGAIN_AFTER = timedelta(minutes=5)
+AT_ONCE = 50  # of those that no node is told of in this round
+
+
+def artifacts_publish(
+    *, cluster: Cluster, gateway: ClusterGateway, now: datetime, first: Collection[str] = ()
+) -> list[str]:
+    """Publish what is new, changed or long ago; those of ``first`` (digests) in any case. Returns what could not be
+    done, as sentences; GatewayError as raised by the cluster."""
+    available = ModelVersion.objects.filter(state=VersionState.AVAILABLE, artifact__kind=ArtifactKind.WEIGHTS)
+    wanted = set(available.values_list("artifact__digest", flat=True)) | set(first)
+    origins = {
+        digest: Origin(connection_spec(found.connection), found.facts.uri, found.facts.size_bytes, found.facts.witness)
+        for digest, found in artifact_origins(wanted).items()
+    }
+    secrets, problems = secrets_read({origin.connection.name: origin.connection for origin in origins.values()})
+    known = {
+        row.artifact.digest: row
+        for row in PublishedManifest.objects.filter(cluster=cluster, artifact__digest__in=wanted)
+        .select_related("artifact")
+        .defer("artifact__manifest")
+    }
+    hashes = {digest: _hash(origins.get(digest), secrets) for digest in wanted}
+    due = [
+        digest
+        for digest in sorted(wanted)
+        if (row := known.get(digest)) is None
+        or row.origin_hash != hashes[digest]
+        or row.published_at <= now - AGAIN_AFTER
+    ]
+    later = [digest for digest in due if digest not in first][:AT_ONCE]
+    names = sorted({digest for digest in due if digest in first}) + later
+    _secrets_apply(gateway, [origins[digest].connection for digest in names if digest in origins], secrets)
+    for batch in (names[: len(names) - len(later)], later):
+        rows = Artifact.objects.filter(digest__in=batch).order_by("digest").values_list("pk", "digest", "manifest")
+        for artifact_id, digest, manifest in rows.iterator(chunk_size=8):
+            gateway.apply_manifest(manifest_decode(bytes(manifest)), origins.get(digest))
+            PublishedManifest.objects.update_or_create(
+                cluster=cluster,
+                artifact_id=artifact_id,
+                defaults={"origin_hash": hashes[digest], "published_at": now},
+            )
+    return problems
+
+
+def secrets_read(connections: Mapping[str, ConnectionSpec]) -> tuple[dict[str, Mapping[str, str]], list[str]]:
+    """Credentials by secret name, and a sentence for each that cannot be read."""
+    found: dict[str, Mapping[str, str]] = {}
+    problems = []
+    for name in sorted({spec.secret_name for spec in connections.values() if spec.secret_name}):
+        try:
+            found[name] = read_secret(name)
+        except HearthError as error:
+            problems.append(f"secret {name}: {error.detail}")
+    return found, problems
+
+
+def _secrets_apply(
+    gateway: ClusterGateway, connections: Collection[ConnectionSpec], secrets: Mapping[str, Mapping[str, str]]
+) -> None:
+    for name in sorted({connection.secret_name for connection in connections} & secrets.keys()):
+        gateway.apply_secret(name, secrets[name])
+
+
+def _hash(origin: Origin | None, secrets: Mapping[str, Mapping[str, str]]) -> str:
+    """Over the origin and its credentials, so that a rotated secret is published like any other change."""
+    if origin is None:
+        return ""
+    secret = dict(secrets.get(origin.connection.secret_name, {}))
+    return hashlib.sha256((dumps(origin) + json.dumps(secret, sort_keys=True)).encode()).hexdigest()

@@ -1,0 +1,108 @@
+"""A cluster without a supervisor gets one agent for each node of a pool, and again when somebody took it away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from caches.models import PoolLoop
+from caches.services.agents import AGAIN_AFTER, agents_apply
+from controlplane.clusters.gateway import Conflict, PoolAgent, Refused, Unreachable
+from controlplane.clusters.models import NodePool
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+
+class Cluster:
+    """Takes agents, or fails."""
+
+    def __init__(self) -> None:
+        self.agents: list[PoolAgent] = []
+        self.error: Exception | None = None
+
+    def apply_agent(self, agent: PoolAgent) -> None:
+        if self.error is not None:
+            raise self.error
+        self.agents.append(agent)
+
+
+@pytest.fixture
+def pool(settings: Any) -> Iterator[NodePool]:
+    settings.AGENT_IMAGE = "registry.example/hearth@sha256:1"
+    cluster = factories.cluster(type="Kubernetes", address="in-cluster")
+    made = factories.pool(of=cluster, name="gpu", selector={"pool": "gpu"}, cache_path="/mnt/nvme")
+    PoolLoop.objects.create(pool=made)
+    yield made
+
+
+def apply(pool: NodePool, cluster: Cluster, now: Any = None) -> list[str]:
+    return agents_apply(pool=pool, gateway=cluster, now=now or timezone.now())  # type: ignore[arg-type]
+
+
+def test_the_agent_is_the_pools(pool: NodePool, settings: Any) -> None:
+    settings.AGENT_API_SERVER, settings.AGENT_PULL_SECRETS = "https://10.0.0.1:6443", ["pull"]
+    cluster = Cluster()
+    assert apply(pool, cluster) == []
+    [agent] = cluster.agents
+    assert (agent.pool, agent.cache_path, agent.node_selector) == ("gpu", "/mnt/nvme", {"pool": "gpu"})
+    assert (agent.image, agent.server) == ("registry.example/hearth@sha256:1", "https://10.0.0.1:6443")
+    assert agent.image_pull_secrets == ("pull",)
+
+
+def test_it_is_applied_once_and_again_after_a_while(pool: NodePool) -> None:
+    cluster, now = Cluster(), timezone.now()
+    for at in (now, now + timedelta(seconds=30), now + AGAIN_AFTER + timedelta(seconds=1)):
+        apply(pool, cluster, at)
+    assert len(cluster.agents) == 2
+
+
+@pytest.mark.parametrize(("field", "value"), [("selector", {"pool": "other"}), ("cache_path", "/mnt/other")])
+def test_a_changed_pool_changes_its_agents_at_once(pool: NodePool, field: str, value: object) -> None:
+    cluster = Cluster()
+    apply(pool, cluster)
+    setattr(pool, field, value)
+    apply(pool, cluster)
+    assert len(cluster.agents) == 2
+
+
+def test_a_new_image_is_rolled_out(pool: NodePool, settings: Any) -> None:
+    cluster = Cluster()
+    apply(pool, cluster)
+    settings.AGENT_IMAGE = "registry.example/hearth@sha256:2"
+    apply(pool, cluster)
+    assert [agent.image[-1] for agent in cluster.agents] == ["1", "2"]
+
+
+def test_a_missing_image_is_said_with_what_to_do(pool: NodePool, settings: Any) -> None:
+    settings.AGENT_IMAGE = ""
+    cluster = Cluster()
+    [problem] = apply(pool, cluster)
+    assert "HEARTH_AGENT_IMAGE" in problem and cluster.agents == []
+
+
+@pytest.mark.parametrize("error", [Refused("not allowed"), Conflict("somebody else's", ("helm",))])
+def test_a_refusal_is_said_and_tried_again(pool: NodePool, error: Exception) -> None:
+    cluster = Cluster()
+    cluster.error = error
+    [problem] = apply(pool, cluster)
+    assert str(error) in problem
+    cluster.error = None
+    assert apply(pool, cluster) == [] and len(cluster.agents) == 1
+
+
+def test_a_cluster_that_does_not_answer_ends_the_round(pool: NodePool) -> None:
+    cluster = Cluster()
+    cluster.error = Unreachable("no answer")
+    with pytest.raises(Unreachable):
+        apply(pool, cluster)
+
+
+def test_the_local_fleet_starts_its_agents_itself(settings: Any) -> None:
+    settings.AGENT_IMAGE = "x"
+    cluster = Cluster()
+    assert apply(factories.pool(), cluster) == [] and cluster.agents == []
