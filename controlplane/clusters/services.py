@@ -45,7 +45,8 @@ def cluster_create(*, actor: Actor, name: str, type: str, address: str) -> Clust
     if type not in ClusterType.values:
         problems.append(FieldError("type", "invalid", f"must be one of {', '.join(ClusterType.values)}"))
     if not 0 < len(address) <= 500 or not address.isprintable():
-        problems.append(FieldError("address", "invalid", "must be a folder (Local), or <kubeconfig>[#<context>] or in-cluster (Kubernetes)"))
+        wanted = "must be a folder (Local), or <kubeconfig>[#<context>] or in-cluster (Kubernetes)"
+        problems.append(FieldError("address", "invalid", wanted))
     _refuse("cluster", problems)
     with transaction.atomic():
         cluster, created = Cluster.objects.get_or_create(name=name, defaults={"type": type, "address": address})
