@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from django.conf import LazySettings
 
 from controlplane.clusters.kubernetes.access import access_for
 from controlplane.embedded.kube.cluster import KubeCluster
 from tests.contracts.kube import KubeContractCluster, kube_contract
 from tests.kube.faulty import FaultyProxy
+from tests.kube.world import KubeWorld
 
 
 @pytest.fixture
@@ -23,3 +25,12 @@ def contract(own_kube_api: KubeCluster) -> Iterator[KubeContractCluster]:
 def proxy(own_kube_api: KubeCluster) -> Iterator[FaultyProxy]:
     with FaultyProxy(access_for(str(own_kube_api.kubeconfig))).running() as made:
         yield made
+
+
+@pytest.fixture
+def make_world(
+    contract: KubeContractCluster, own_kube_api: KubeCluster, settings: LazySettings
+) -> Callable[..., KubeWorld]:
+    """The control plane's rows beside an API server that is empty; call it once a test that may use the database."""
+    settings.AGENT_IMAGE = "registry.invalid/hearth@sha256:" + "0" * 64
+    return lambda **options: KubeWorld(own_kube_api, **options)

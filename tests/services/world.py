@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from caches.agent.link import NodeLink
 from caches.domain.manifests import manifest_build, manifest_encode
 from caches.domain.plans import Plan
 from caches.models import Artifact, CacheEntry, ModelVersion, PoolLoop, SourceConnection
@@ -20,6 +21,7 @@ from controlplane.clusters.documents import (
     Action,
     Algorithm,
     CapacityStatus,
+    Desired,
     DesiredEntry,
     EntryState,
     EntryStatus,
@@ -51,18 +53,22 @@ class World:
         keeper.execute("SELECT count(*) FROM meta").fetchone()
         weakref.finalize(self, keeper.close)
         self.folder = folder
-        self.cluster: Cluster = factories.cluster(address=str(folder))
-        self.pool: NodePool = factories.pool(
-            of=self.cluster, name="gpu", selector={"hearth.dev/pool": "gpu"}, evict_grace_seconds=0, **pool
-        )
-        self.gateway = gateway_for(self.cluster)
-        self.sink = CachesSink()
-        self.links: dict[str, LocalLink] = {}
-        self.held: dict[str, dict[str, EntryStatus]] = {}
-        self._heard: dict[Kind, object] = {}
+        self.begin(factories.cluster(address=str(folder)), **pool)
         for number in range(1, nodes + 1):
             self.add(f"n{number}", capacity_bytes=capacity_bytes)
         self.observe()
+
+    def begin(self, cluster: Cluster, **pool: Any) -> None:
+        """The rows of a cluster, and nothing on it yet."""
+        self.cluster = cluster
+        self.pool: NodePool = factories.pool(
+            of=cluster, name="gpu", selector={"hearth.dev/pool": "gpu"}, **{"evict_grace_seconds": 0, **pool}
+        )
+        self.gateway = gateway_for(cluster)
+        self.sink = CachesSink()
+        self.links: dict[str, NodeLink] = {}
+        self.held: dict[str, dict[str, EntryStatus]] = {}
+        self._heard: dict[Kind, object] = {}
 
     def add(self, name: str, *, capacity_bytes: int = 1000 * MIB) -> None:
         made = self.fleet.add(name, pool="gpu", capacity_bytes=capacity_bytes)
@@ -119,16 +125,24 @@ class World:
         return next(line for line in self.spec(name).desired if line.digest == version.artifact.digest)
 
     def spec(self, name: str) -> NodeCacheSpec:
-        found = self.links[name].desired()
+        found = self.known(name)
         assert found is not None
         return found.spec
+
+    def known(self, name: str) -> Desired | None:
+        """What the cluster tells this node's agent now."""
+        return self.links[name].desired()
+
+    def disk(self, name: str) -> tuple[int, int]:
+        """Capacity and other bytes."""
+        return self.links[name].disk() or (0, 0)
 
     def report(self, name: str, *statuses: EntryStatus, orphans: tuple[Orphan, ...] = (), **fields: Any) -> None:
         """The agent of this node says that it holds exactly what ``held`` and ``statuses`` say."""
         link, held = self.links[name], self.held[name]
         held.update({status.digest: status for status in statuses})
-        known = link.desired()
-        capacity, other = link.disk() or (0, 0)
+        known = self.known(name)
+        capacity, other = self.disk(name)
         used = sum(status.bytes_done for status in held.values()) + sum(orphan.bytes for orphan in orphans)
         status = NodeCacheStatus(
             node_name=name,
