@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
+from caches.domain.labels import POOL
 from caches.models import PoolLoop
 from controlplane.clusters.codec import dumps
-from controlplane.clusters.gateway import ClusterGateway, Conflict, PoolAgent, Refused
-from controlplane.clusters.models import ClusterType, NodePool
+from controlplane.clusters.gateway import ClusterGateway, Conflict, NotFound, PoolAgent, Refused
+from controlplane.clusters.models import ClusterType, Node, NodePool
 
 AGAIN_AFTER = timedelta(minutes=5)  # in case somebody removed or changed it
 
@@ -21,7 +22,7 @@ def pool_agent(pool: NodePool) -> PoolAgent:
         pool=pool.name,
         image=settings.AGENT_IMAGE,
         cache_path=pool.cache_path,
-        node_selector=dict(pool.selector),
+        node_selector={POOL: pool.name},
         server=settings.AGENT_API_SERVER,
         image_pull_secrets=tuple(settings.AGENT_PULL_SECRETS),
     )
@@ -33,14 +34,34 @@ def agents_apply(*, pool: NodePool, gateway: ClusterGateway, now: datetime) -> l
         return []
     if not settings.AGENT_IMAGE:
         return ["No node gets an agent, because HEARTH_AGENT_IMAGE is not set. Set it and restart the workers."]
+    problems = _nodes_mark(pool, gateway)
     agent = pool_agent(pool)
     agent_hash = hashlib.sha256(dumps(agent).encode()).hexdigest()
     fresh = PoolLoop.objects.filter(pool=pool, agent_hash=agent_hash, agent_applied_at__gt=now - AGAIN_AFTER)
     if fresh.exists():
-        return []
+        return problems
     try:
         gateway.apply_agent(agent)
     except (Conflict, Refused) as error:
-        return [f"The agents of {pool.full_name} could not be applied: {error}"]
+        return [*problems, f"The agents of {pool.full_name} could not be applied: {error}"]
     PoolLoop.objects.filter(pool=pool).update(agent_hash=agent_hash, agent_applied_at=now)
+    return problems
+
+
+def _nodes_mark(pool: NodePool, gateway: ClusterGateway) -> list[str]:
+    """Label the pool's nodes as its own, and take the label from those that it does not have any more."""
+    problems = []
+    live = Node.objects.filter(cluster=pool.cluster, lost_at=None).order_by("name")
+    for node in live.filter(pool=pool).exclude(**{"labels__contains": {POOL: pool.name}}):
+        problems += _label(gateway, node, pool.name)
+    for node in live.filter(labels__contains={POOL: pool.name}).exclude(pool=pool):
+        problems += _label(gateway, node, None)
+    return problems
+
+
+def _label(gateway: ClusterGateway, node: Node, value: str | None) -> list[str]:
+    try:
+        gateway.set_node_labels(node.name, node.uid, {POOL: value})
+    except (NotFound, Conflict) as error:
+        return [f"{node.name}: {error}"]  # its incarnation is gone: the watcher will say so
     return []

@@ -14,6 +14,7 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
+from caches.domain.labels import POOL
 from caches.domain.planning import plan
 from caches.domain.plans import Plan
 from caches.domain.text import plural
@@ -126,6 +127,8 @@ def _finish(operation: Operation, pool: NodePool, gateway: ClusterGateway) -> No
     try:
         for node in nodes:
             gateway.delete_node_cache(node.name, node.uid)
+            if POOL in node.labels:
+                gateway.set_node_labels(node.name, node.uid, {POOL: None})
         gateway.delete_agent(pool.name)
     except NotApplicable:
         pass  # something else starts the agents there

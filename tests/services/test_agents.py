@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from caches.domain.labels import POOL
 from caches.models import PoolLoop
 from caches.services.agents import AGAIN_AFTER, agents_apply
 from controlplane.clusters.gateway import Conflict, PoolAgent, Refused, Unreachable
@@ -24,6 +25,10 @@ class Cluster:
     def __init__(self) -> None:
         self.agents: list[PoolAgent] = []
         self.error: Exception | None = None
+        self.labels: list[tuple[str, dict[str, str | None]]] = []
+
+    def set_node_labels(self, name: str, uid: str, labels: dict[str, str | None]) -> None:
+        self.labels.append((name, labels))
 
     def apply_agent(self, agent: PoolAgent) -> None:
         if self.error is not None:
@@ -49,7 +54,7 @@ def test_the_agent_is_the_pools(pool: NodePool, settings: Any) -> None:
     cluster = Cluster()
     assert apply(pool, cluster) == []
     [agent] = cluster.agents
-    assert (agent.pool, agent.cache_path, agent.node_selector) == ("gpu", "/mnt/nvme", {"pool": "gpu"})
+    assert (agent.pool, agent.cache_path, agent.node_selector) == ("gpu", "/mnt/nvme", {POOL: "gpu"})
     assert (agent.image, agent.server) == ("registry.example/hearth@sha256:1", "https://10.0.0.1:6443")
     assert agent.image_pull_secrets == ("pull",)
 
@@ -61,7 +66,7 @@ def test_it_is_applied_once_and_again_after_a_while(pool: NodePool) -> None:
     assert len(cluster.agents) == 2
 
 
-@pytest.mark.parametrize(("field", "value"), [("selector", {"pool": "other"}), ("cache_path", "/mnt/other")])
+@pytest.mark.parametrize(("field", "value"), [("name", "other"), ("cache_path", "/mnt/other")])
 def test_a_changed_pool_changes_its_agents_at_once(pool: NodePool, field: str, value: object) -> None:
     cluster = Cluster()
     apply(pool, cluster)
@@ -100,6 +105,24 @@ def test_a_cluster_that_does_not_answer_ends_the_round(pool: NodePool) -> None:
     cluster.error = Unreachable("no answer")
     with pytest.raises(Unreachable):
         apply(pool, cluster)
+
+
+def test_a_node_that_two_pools_select_gets_one_agent(pool: NodePool) -> None:
+    factories.node(of=pool, name="mine")
+    factories.node(of=pool, name="known", labels={POOL: "gpu"})
+    other = factories.pool(of=pool.cluster, name="other", selector={"pool": "gpu"})
+    factories.node(of=other, name="theirs-now", labels={POOL: "gpu"})
+    factories.node(of=other, name="theirs", labels={POOL: "other"})
+    cluster = Cluster()
+    apply(pool, cluster)
+    assert cluster.labels == [("mine", {POOL: "gpu"}), ("theirs-now", {POOL: None})]
+
+
+def test_a_node_that_is_gone_is_not_labelled(pool: NodePool) -> None:
+    factories.node(of=pool, name="gone", lost_at=timezone.now())
+    cluster = Cluster()
+    apply(pool, cluster)
+    assert cluster.labels == []
 
 
 def test_the_local_fleet_starts_its_agents_itself(settings: Any) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from caches.domain.labels import is_ready_label
+from caches.domain.labels import POOL, is_ready_label
 from caches.models import CacheEntry, NodeProjection
 from caches.services.pins import PinSpec, pin_create, pin_remove, pin_update
 from caches.services.pool_deletion import pool_delete, pool_delete_preview
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import Actor
 from controlplane.clusters.documents import Action, Orphan
-from controlplane.clusters.gateway import Kind, Unreachable
+from controlplane.clusters.gateway import Kind, ObservedNode, Unreachable
 from controlplane.clusters.local.nodes import node_set_ready
 from controlplane.clusters.models import Node, NodePool
 from controlplane.errors import Clash, Missing
@@ -66,6 +66,14 @@ def test_it_empties_the_nodes_and_then_goes(world: World, actor: Actor, warm: An
     assert not any(is_ready_label(label) for node in Node.objects.all() for label in node.labels)
     actions = list(AuditEvent.objects.filter(object_id=str(world.pool.pk)).values_list("action", flat=True))
     assert sorted(actions) == ["operation.succeeded", "pool.delete", "pool.deleted"]
+
+
+def test_its_mark_on_the_nodes_goes_too(world: World, actor: Actor) -> None:
+    world.gateway.set_node_labels("n1", world.links["n1"].node_uid, {POOL: "gpu"})
+    world.observe()
+    assert follow(pool_delete(actor=actor, pool_id=world.pool.pk), world).state == "Succeeded"
+    nodes = [item for item in world.gateway.list(Kind.NODE).items if isinstance(item, ObservedNode)]
+    assert [POOL in node.labels for node in nodes] == [False, False]
 
 
 def test_it_is_refused_while_pins_want_something_there(world: World, actor: Actor) -> None:
