@@ -91,7 +91,7 @@ class ApiView(HearthView):
         """The operation, after ``?wait=``: 200 when it has ended, 202 and when to ask again when it has not."""
         seconds = wait_seconds(self.request)
         ended = wait_for_end(operation_id, seconds, self.still_working)
-        operation = operation_get(operation_id=operation_id)
+        operation = operation_get(operation_id=operation_id, targets=self.targets)
         data = OperationDetailSerializer(operation, context={"request": self.request}).data
         response = Response(data, status=status_when_ended if ended else 202)
         response["Location"] = location_of(self.request, operation)

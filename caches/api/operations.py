@@ -16,9 +16,10 @@ from caches.api.plans import plan_response
 from caches.api.serializers.operations import OperationSerializer
 from caches.filters import OperationFilter
 from caches.selectors.operations import operation_get, operation_pools, operations_list
+from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
-from controlplane.accounts.models import Scope
-from controlplane.accounts.permissions import require_scope, require_target
+from controlplane.accounts.models import Role, Scope
+from controlplane.accounts.permissions import person_of, require_scope, require_target
 from controlplane.operations.models import Operation, OperationKind
 from controlplane.operations.services import (
     operation_cancel,
@@ -47,7 +48,7 @@ class OperationList(ApiRowsView):
     ordering = "-created_at"
 
     def rows(self) -> QuerySet[Operation]:
-        return operations_list()
+        return operations_list(targets=self.targets)
 
 
 class OperationDetail(ApiView):
@@ -57,7 +58,7 @@ class OperationDetail(ApiView):
 
     @extend_schema(parameters=[WAIT], responses=WORK)
     def get(self, request: Request, operation_id: UUID) -> Response:
-        operation_get(operation_id=operation_id)
+        operation_get(operation_id=operation_id, targets=self.targets)
         return self.follow(operation_id)
 
 
@@ -69,7 +70,8 @@ class OperationAction(ApiView):
     bodies = ()
 
     def operation(self, request: Request, operation_id: UUID) -> Operation:
-        operation = operation_get(operation_id=operation_id)
+        access.require_anywhere(person_of(request), Role.VIEWER)  # whoever sees nothing is told that, not "no such"
+        operation = operation_get(operation_id=operation_id, targets=self.targets)
         scope = SCOPES.get(operation.kind, Scope.ADMIN)
         require_scope(request, scope)
         require_target(request, scope, *operation_pools(operation))

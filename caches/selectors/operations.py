@@ -5,21 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import CharField, Prefetch, Q, QuerySet
+from django.db.models.functions import Cast
 
 from caches.models import CacheEntry, Pin
+from caches.selectors.nodes import Targets
+from caches.selectors.reach import CATALOGUE, nodes_within, reach
 from controlplane.errors import Missing
-from controlplane.operations.models import Operation, OperationKind
+from controlplane.operations.models import Operation, OperationKind, OperationTarget
 
 
-def operations_list() -> QuerySet[Operation]:
-    """Every operation, newest first."""
-    return Operation.objects.all()
+def operations_list(*, targets: Targets = None) -> QuerySet[Operation]:
+    """Operations that the reader may see (reach.py), newest first."""
+    return Operation.objects.filter(reach(targets, subject="subject"))
 
 
-def operation_get(*, operation_id: UUID) -> Operation:
-    """One operation with its targets. Raises errors.Missing."""
-    found = operations_list().filter(pk=operation_id).prefetch_related("targets").first()
+def operation_targets(*, targets: Targets = None) -> QuerySet[OperationTarget]:
+    """What operations work on, without the nodes that the reader may not see."""
+    if targets is None:
+        return OperationTarget.objects.all()
+    keys = nodes_within(targets).order_by().annotate(text=Cast("pk", CharField())).values("text")
+    return OperationTarget.objects.filter(Q(operation__subject_type__in=CATALOGUE) | Q(key__in=keys))
+
+
+def operation_get(*, operation_id: UUID, targets: Targets = None) -> Operation:
+    """One operation with its targets. Raises errors.Missing, also for one that the reader may not see."""
+    rows = operations_list(targets=targets).filter(pk=operation_id)
+    found = rows.prefetch_related(Prefetch("targets", queryset=operation_targets(targets=targets))).first()
     if found is None:
         raise Missing(
             "operation:user:not-found",

@@ -14,6 +14,7 @@ from caches.models import CacheEntry, DriftState, ModelVersion, Pin, PoolLoop
 from caches.selectors.audit import audit_list
 from caches.selectors.entries import UNKNOWN, entries_list
 from caches.selectors.nodes import Targets, clusters_list, nodes_list
+from caches.selectors.operations import operations_list
 from controlplane.accounts.access import targets_filter
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.documents import Action, EntryState, NodeState
@@ -131,9 +132,9 @@ def _drift_troubles(targets: Targets) -> Iterator[Trouble]:
         yield Trouble(Severity.WARN, sentence, 1, "version", f"{version.model.name}/{version.version}")
 
 
-def operations_in_flight(*, limit: int = 8) -> Sequence[Operation]:
+def operations_in_flight(*, targets: Targets = None, limit: int = 8) -> Sequence[Operation]:
     """Operations that have not ended, newest first."""
-    return list(Operation.objects.filter(state__in=ACTIVE_STATES)[:limit])
+    return list(operations_list(targets=targets).filter(state__in=ACTIVE_STATES)[:limit])
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +180,10 @@ def disks_filling(*, now: datetime, targets: Targets = None, limit: int = 8) -> 
     return tuple(sorted(found, key=lambda disk: -disk.fraction)[:limit])
 
 
-def last_changes(*, limit: int = 10) -> Sequence[AuditEvent]:
+def last_changes(*, targets: Targets = None, limit: int = 10) -> Sequence[AuditEvent]:
     """What was changed last and by whom. Signing in changes nothing, and an operation's end belongs to its start."""
     noise = Q(object_type="SignIn") | Q(action__startswith="operation.")
-    return list(audit_list().exclude(noise)[:limit])
+    return list(audit_list(targets=targets).exclude(noise)[:limit])
 
 
 def has_anything() -> bool:

@@ -18,7 +18,7 @@ from caches.domain.text import plural
 from caches.models import Pin, PoolLoop
 from caches.selectors.entries import UNKNOWN, entries_list
 from caches.selectors.nodes import Targets
-from controlplane.accounts.access import targets_filter
+from controlplane.accounts.access import is_within, targets_filter
 from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.models import Node, NodePool
 from controlplane.errors import Missing
@@ -62,6 +62,11 @@ def pin_get(*, pin_id: UUID, targets: Targets = None) -> Pin:
     if found is None:
         raise Missing("pin:user:not-found", f"There is no pin {pin_id}.", next_step="List the pins.")
     return found
+
+
+def pin_pools(pin: Pin, targets: Targets) -> Sequence[str]:
+    """The full names of its pools that the reader may see; ``pin.pools`` are all, for whoever decides over it."""
+    return [pool.full_name for pool in pin.pools.all() if is_within(targets, pool.full_name)]
 
 
 def pin_statuses(pins: Sequence[Pin], *, now: datetime | None = None) -> Mapping[UUID, PinStatus]:

@@ -13,13 +13,13 @@ from django.views.decorators.http import require_POST
 
 from caches.filters import OperationFilter
 from caches.models import ModelVersion, Pin
-from caches.selectors.operations import operation_get, operation_pools, operations_list
-from caches.views.base import curl, filtered, show, user_of, version_url
+from caches.selectors.audit import audit_list
+from caches.selectors.operations import operation_get, operation_pools, operation_targets, operations_list
+from caches.views.base import curl, filtered, readable, show, user_of, version_url
 from caches.views.columns import audit_columns, operation_columns, operation_progress, operation_title
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role
-from controlplane.audit.models import AuditEvent
 from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind, OperationState
 from controlplane.operations.services import operation_cancel, operation_retry
 from controlplane.web import cells
@@ -32,7 +32,7 @@ _RETRYABLE = frozenset({OperationState.FAILED, OperationState.CANCELED})
 
 def operations(request: HttpRequest, suffix: str = "") -> HttpResponse:
     """Newest first; filtered by kind, state and person."""
-    found = OperationFilter(request.GET, queryset=operations_list())
+    found = OperationFilter(request.GET, queryset=operations_list(targets=readable(request)))
     table = Table(
         request,
         filtered(request, found, suffix),
@@ -56,10 +56,10 @@ def operations(request: HttpRequest, suffix: str = "") -> HttpResponse:
 
 def operation(request: HttpRequest, operation_id: UUID, suffix: str = "") -> HttpResponse:
     """One operation with its targets and what the audit says of it."""
-    found = operation_get(operation_id=operation_id)
+    found = operation_get(operation_id=operation_id, targets=readable(request))
     targets = Table(
         request,
-        found.targets.all(),
+        operation_targets(targets=readable(request)).filter(operation=found),
         [
             Column("name", "Target", lambda t: t.name, _target_link, "name", heading=True),
             Column(
@@ -91,7 +91,7 @@ def operation(request: HttpRequest, operation_id: UUID, suffix: str = "") -> Htt
     )
     events = Table(
         request,
-        AuditEvent.objects.filter(operation_id=found.id),
+        audit_list(targets=readable(request)).filter(operation_id=found.id),
         audit_columns(),
         name="events",
         caption="What happened",
@@ -176,7 +176,7 @@ def _may_steer(request: HttpRequest, found: Operation) -> bool:
 
 
 def _allowed(request: HttpRequest, operation_id: UUID) -> Operation:
-    found = operation_get(operation_id=operation_id)
+    found = operation_get(operation_id=operation_id, targets=readable(request))
     pools, role = operation_pools(found), _role_for(found)
     if not pools:
         access.require_anywhere(user_of(request), role)

@@ -14,6 +14,7 @@ from caches.selectors import overview
 from caches.selectors.coverage import pools_coverage
 from caches.selectors.entries import SHOWN_STATES, entries_list
 from caches.selectors.nodes import nodes_list, pools_list
+from caches.selectors.operations import operations_list
 from caches.views.base import filtered, health_of, node_url, readable, show, trouble_url, version_url
 from caches.views.columns import (
     audit_columns,
@@ -22,7 +23,6 @@ from caches.views.columns import (
     operation_columns,
 )
 from caches.views.entries import entry_actions
-from controlplane.operations.models import Operation
 from controlplane.web.tables import Table, wanted_format
 
 SEARCH_LIMIT = 20
@@ -34,7 +34,7 @@ def home(request: HttpRequest, suffix: str = "") -> HttpResponse:
     health, found = health_of(request)
     operations = Table(
         request,
-        overview.operations_in_flight(),
+        overview.operations_in_flight(targets=targets),
         [column for column in operation_columns() if column.name in ("operation", "state", "bytes_done")],
         name="in-flight",
         caption="Operations in flight",
@@ -42,7 +42,12 @@ def home(request: HttpRequest, suffix: str = "") -> HttpResponse:
         prefix="o",
     )
     recent = Table(
-        request, overview.last_changes(), audit_columns(), name="changes", caption="Last changes", prefix="c"
+        request,
+        overview.last_changes(targets=targets),
+        audit_columns(),
+        name="changes",
+        caption="Last changes",
+        prefix="c",
     )
     return show(
         request,
@@ -114,7 +119,7 @@ def _search(request: HttpRequest, text: str) -> list[tuple[str, list[tuple[str, 
     nodes = nodes_list(targets=targets).filter(Q(name__icontains=text) | Q(uid__icontains=text), lost_at__isnull=True)
     full_name = Concat("cluster__name", Value("."), "name", output_field=CharField())
     pools = pools_list(targets=targets).alias(full=full_name).filter(full__icontains=text)
-    operations = Operation.objects.filter(subject_name__icontains=text)
+    operations = operations_list(targets=targets).filter(subject_name__icontains=text)
     return [
         ("Models", [(model.name, reverse("model", args=[model.name])) for model in models[:SEARCH_LIMIT]]),
         ("Versions", [(row.full_name, version_url(row)) for row in versions[:SEARCH_LIMIT]]),

@@ -16,9 +16,9 @@ from caches.filters import PinFilter
 from caches.forms import PriorityForm
 from caches.models import Pin
 from caches.selectors.entries import entries_list
-from caches.selectors.nodes import pools_list
+from caches.selectors.nodes import Targets, pools_list
 from caches.selectors.operations import operations_list
-from caches.selectors.pins import PinStatus, pin_get, pin_statuses, pins_list
+from caches.selectors.pins import PinStatus, pin_get, pin_pools, pin_statuses, pins_list
 from caches.selectors.previews import unpin_preview
 from caches.services.pins import pin_remove, pin_resume, pin_suspend, pin_update
 from caches.views.base import curl, filtered, may, readable, show, user_of
@@ -43,7 +43,7 @@ def pins(request: HttpRequest, suffix: str = "") -> HttpResponse:
     table = Table(
         request,
         rows,
-        _columns(statuses),
+        _columns(statuses, targets),
         name="pins",
         caption="Pins",
         url=lambda row: reverse("pin", args=[row.id]),
@@ -72,7 +72,7 @@ def pin(request: HttpRequest, pin_id: UUID, suffix: str = "") -> HttpResponse:
     )
     operations = Table(
         request,
-        operations_list().filter(subject_type="pin", subject_id=str(found.id)),
+        operations_list(targets=targets).filter(subject_type="pin", subject_id=str(found.id)),
         operation_columns(),
         name="operations",
         caption="Operations of this pin",
@@ -84,6 +84,7 @@ def pin(request: HttpRequest, pin_id: UUID, suffix: str = "") -> HttpResponse:
         "pages/pin.html",
         {
             "pin": found,
+            "pools": pin_pools(found, targets),
             "status": status,
             "state": pin_state(found, status),
             "allowed": _may_change(request, found),
@@ -182,7 +183,7 @@ def _allowed(request: HttpRequest, pin_id: UUID) -> Pin:
     return found
 
 
-def _columns(statuses: object) -> list[Column]:
+def _columns(statuses: object, targets: Targets) -> list[Column]:
     def status(row: Pin) -> PinStatus:
         return statuses[row.id]  # type: ignore[index, no-any-return]
 
@@ -222,8 +223,8 @@ def _columns(statuses: object) -> list[Column]:
         Column(
             "pools",
             "Pools",
-            lambda p: [pool.full_name for pool in p.pools.all()],
-            lambda p: cells.tags([pool.full_name for pool in p.pools.all()]),
+            lambda p: list(pin_pools(p, targets)),
+            lambda p: cells.tags(pin_pools(p, targets)),
         ),
         Column("priority", "Priority", lambda p: p.priority, None, "x", numeric=True),
         Column("created_at", "Since", lambda p: p.created_at, lambda p: cells.when(p.created_at), "x"),

@@ -20,7 +20,7 @@ from caches.forms import TokenForm
 from caches.selectors.audit import audit_list
 from caches.selectors.catalogue import connections_list, versions_list
 from caches.selectors.token_targets import token_targets_check
-from caches.views.base import curl, filtered, fragment, show, user_of, version_url
+from caches.views.base import curl, filtered, fragment, readable, show, user_of, version_url
 from caches.views.columns import audit_columns, audit_export_columns, object_url
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
@@ -34,7 +34,7 @@ from controlplane.web.tables import Column, Table, wanted_format
 
 def audit(request: HttpRequest, suffix: str = "") -> HttpResponse:
     """Who changed what, newest first. ``?id=`` shows one event with before and after."""
-    found = AuditFilter(request.GET, queryset=audit_list())
+    found = AuditFilter(request.GET, queryset=audit_list(targets=readable(request)))
     columns = audit_columns()
     if wanted_format(request, suffix):
         columns += audit_export_columns()
@@ -55,7 +55,7 @@ def audit(request: HttpRequest, suffix: str = "") -> HttpResponse:
 def _one_event(request: HttpRequest) -> AuditEvent | None:
     wanted = request.GET.get("id", "")
     try:
-        return audit_list().filter(pk=UUID(wanted)).first() if wanted else None
+        return audit_list(targets=readable(request)).filter(pk=UUID(wanted)).first() if wanted else None
     except ValueError:
         return None
 

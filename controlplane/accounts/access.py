@@ -87,6 +87,11 @@ def readable_targets(user: User, limits: Sequence[str] = ()) -> frozenset[str] |
     return None if "" in granted else frozenset(granted)
 
 
+def is_within(targets: frozenset[str] | None, target: str) -> bool:
+    """targets_filter() for one name: whether what readable_targets() gave reaches ``target``."""
+    return targets is None or any(covers(one, target) for one in targets)
+
+
 def targets_filter(targets: frozenset[str] | None, *, cluster: str, pool: str) -> Q:
     """A queryset condition for readable_targets(); ``cluster`` and ``pool`` are lookups of the two names."""
     if targets is None:

@@ -226,8 +226,8 @@ def test_it_keeps_the_trail_from_those_who_see_only_a_part(viewer_api: Api) -> N
     pool = factories.pool()
     local = api_for(factories.user(role="Viewer", target=pool.full_name))
 
-    assert viewer_api.get("audit-events").status_code == 200
-    assert local.get("audit-events").status_code == 403
+    assert viewer_api.get("audit-events").json()["items"] != []
+    assert local.get("audit-events").json()["items"] == []
     assert [row["name"] for row in local.get("node-pools").json()["items"]] == [pool.full_name]
     assert [row["name"] for row in local.get("clusters").json()["items"]] == [pool.cluster.name]
 

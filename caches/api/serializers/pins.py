@@ -14,6 +14,8 @@ from rest_framework import serializers
 from caches.api.serializers.common import ConditionSerializer, LabelsField, MomentField, ObjectSerializer
 from caches.domain.pool_view import PlacementType
 from caches.models import GateType, Pin
+from caches.selectors.pins import pin_pools
+from controlplane.accounts.permissions import readable_targets
 from controlplane.clusters.documents import ArtifactKind
 from controlplane.rest.validation import Input
 
@@ -148,7 +150,7 @@ class PinSerializer(ObjectSerializer):
     status = PinStatusSerializer()
 
     def get_pools(self, pin: Pin) -> list[str]:
-        return [pool.full_name for pool in pin.pools.all()]
+        return list(pin_pools(pin, readable_targets(self.context["request"])))
 
     @extend_schema_field(WindowSerializer(allow_null=True))
     def get_window(self, pin: Pin) -> dict[str, Any] | None:
