@@ -41,6 +41,8 @@ def logging_config(*, level: str, json: bool) -> dict[str, Any]:
         "loggers": {
             name: {"level": "WARNING"}
             for name in ("django_structlog.celery", "celery.app.trace", "celery.worker.strategy", "celery.beat")
-        },
+        }
+        # Its DEBUG lines hold the paths that are called, in which receivers of webhooks put secrets.
+        | {"urllib3": {"level": "INFO"}},
         "root": {"handlers": ["stderr"], "level": level},
     }

@@ -11,6 +11,9 @@ import urllib3
 
 from caches.sources import allowed
 
+# Of a shorter path or query nothing is shown: too much of it would be.
+LONG_ENOUGH, SHOWN_END = 24, 4
+
 TIMEOUT = urllib3.Timeout(connect=5, read=5)
 
 
@@ -44,6 +47,20 @@ def url_problem(url: str) -> str | None:
     if not _ascii(parts.hostname):
         return "its host cannot be the name of a host"
     return "port 0 does not exist" if port == 0 else None
+
+
+def url_shown(url: str) -> str:
+    """Scheme and host alone: receivers put secrets in paths and queries. The end tells two of one host apart."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host = ""
+    if not host:
+        return "…"
+    place = f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{f':{port}' if port else ''}/"
+    rest = url.partition(f"{parts.scheme}://")[2].partition("/")[2]
+    return f"{place}…{rest[-SHOWN_END:]}" if len(rest) >= LONG_ENOUGH else f"{place}…"
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], *, private: bool) -> int:

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from caches.models import Webhook
-from caches.services.webhook_posts import address_problem, url_problem
+from caches.services.webhook_posts import address_problem, url_problem, url_shown
 from caches.services.webhooks import SIGNING_KEY
 from caches.sources import allowed
 from caches.sources.secrets import read_secret
@@ -48,11 +48,11 @@ def webhook_update(
     _check(changes)
     with transaction.atomic():
         webhook = _locked(webhook_id, if_updated_at)
-        before = _facts(webhook)
+        before, old = _facts(webhook), _values(webhook)
         for name in FIELDS:
             if name in changes:
                 setattr(webhook, name, changes[name])
-        if _facts(webhook) != before:
+        if _values(webhook) != old:
             webhook.save(update_fields=[*FIELDS, "updated_at"])
             _audit(actor, "webhook.update", webhook, before, _facts(webhook))
     return webhook
@@ -119,8 +119,13 @@ def _secret_problem(name: str) -> str | None:
     return None if key else f"The secret {name} has no {SIGNING_KEY}."
 
 
-def _facts(webhook: Webhook) -> dict[str, Any]:
+def _values(webhook: Webhook) -> dict[str, Any]:
     return {name: getattr(webhook, name) for name in FIELDS}
+
+
+def _facts(webhook: Webhook) -> dict[str, Any]:
+    """For the audit trail, which many may read."""
+    return {**_values(webhook), "url": url_shown(webhook.url)}
 
 
 def _audit(

@@ -61,6 +61,16 @@ def require_target(request: Request, scope: Scope, *targets: str) -> None:
         access.require(person_of(request), access.SCOPE_ROLE[scope], target)
 
 
+def may(request: Request, scope: Scope, *targets: str) -> bool:
+    """require_scope() and require_target() as a question."""
+    try:
+        require_scope(request, scope)
+        require_target(request, scope, *targets)
+    except errors.Denied:
+        return False
+    return True
+
+
 def readable_targets(request: Request) -> frozenset[str] | None:
     """What this request may see of the fleet (access.readable_targets under the token's limits)."""
     token = token_of(request)

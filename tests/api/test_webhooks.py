@@ -8,8 +8,9 @@ import pytest
 
 from caches.models import Webhook, WebhookDelivery
 from caches.sources.secrets import write_secret
+from controlplane.accounts.models import Scope, User
 from tests import factories
-from tests.api.conftest import Api
+from tests.api.conftest import Api, api_for
 
 BODY = {"name": "ops", "url": "https://192.0.2.1/x", "secret_name": "hooks"}
 
@@ -54,6 +55,22 @@ def test_it_refuses_private_addresses_only_where_they_are_switched_off(admin_api
     on = admin_api.post("webhooks", BODY | {"url": "http://10.0.0.1/"})
 
     assert (off.status_code, off.json()["errors"][0]["field"], on.status_code) == (400, "url", 201)
+
+
+def test_it_shows_a_whole_address_only_to_those_who_may_change_it(
+    admin: User, admin_api: Api, operator_api: Api, viewer_api: Api
+) -> None:
+    url = "https://192.0.2.1/services/T0AAAAAAA/B0BBBBBBB/hunter2"
+    Webhook.objects.create(**BODY | {"url": url})
+    limited = api_for(admin, Scope.FLEET_WRITE, Scope.READ, targets=["lab"])
+    reading, writing = api_for(admin, Scope.READ), api_for(admin, Scope.READ, Scope.FLEET_WRITE)
+
+    for api in (viewer_api, operator_api, reading, limited):
+        assert api.get("webhooks/ops").json()["url"] == "https://192.0.2.1/…ter2"
+        texts = [api.get(path).content.decode() for path in ("webhooks", "webhooks?format=csv")]
+        assert not [text for text in texts if "hunter" in text or "services" in text]
+    for api in (admin_api, writing):
+        assert api.get("webhooks/ops").json()["url"] == api.get("webhooks").json()["items"][0]["url"] == url
 
 
 @pytest.mark.usefixtures("private_allowed")

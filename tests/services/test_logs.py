@@ -122,6 +122,11 @@ def test_a_sweep_that_runs_all_the_time_is_not_logged_each_time() -> None:
     }
 
 
+def test_the_paths_of_webhooks_are_in_no_log_even_at_debug() -> None:
+    """The library that posts logs every path that it calls, at DEBUG."""
+    assert logging_config(level="DEBUG", json=True)["loggers"]["urllib3"]["level"] == "INFO"
+
+
 def test_a_broker_that_does_not_answer_is_logged_without_its_password(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,6 +11,7 @@ from django.conf import LazySettings
 
 from caches.models import Webhook, WebhookDelivery
 from caches.services import webhook_rows
+from caches.services.webhook_posts import url_shown
 from caches.services.webhook_rows import webhook_create, webhook_delete, webhook_update
 from caches.services.webhooks import webhook_announce
 from caches.sources.secrets import write_secret
@@ -45,7 +46,7 @@ def test_it_makes_one_and_the_trail_of_it_without_the_key() -> None:
     hook = made(events=["entry.failed"])
     event = AuditEvent.objects.get()
     assert (event.action, event.actor, event.object_name) == ("webhook.create", "ada", "pager")
-    facts = {"url": URL, "secret_name": "pager", "events": ["entry.failed"], "enabled": True}
+    facts = {"url": "http://127.0.0.1:9/…", "secret_name": "pager", "events": ["entry.failed"], "enabled": True}
     assert (event.before, event.after) == (None, facts)
     assert KEY not in str(event.after) and KEY not in str(Webhook.objects.values().get(pk=hook.pk))
 
@@ -135,6 +136,41 @@ def test_the_same_again_leaves_no_trace() -> None:
     assert same.updated_at == hook.updated_at and AuditEvent.objects.count() == 1
 
 
+def test_a_secret_in_an_address_is_not_in_the_trail() -> None:
+    secret = "T0AAAAAAA/B0BBBBBBB/hunter2hunter2hunter2"
+    hook = made(url=f"http://127.0.0.1:9/services/{secret}")
+    webhook_update(actor=ADA, webhook_id=hook.pk, changes={"url": f"http://127.0.0.1:9/hook?token={secret}x"})
+    webhook_update(actor=ADA, webhook_id=hook.pk, changes={"url": f"http://127.0.0.1:9/hook?token=-{secret}x"})
+    webhook_delete(actor=ADA, webhook_id=hook.pk)
+
+    events = list(AuditEvent.objects.order_by("id"))
+    # A change that the shown part does not tell is an event all the same.
+    assert [event.action.partition(".")[2] for event in events] == ["create", "update", "update", "delete"]
+    assert "hunter" not in str([(event.before, event.after) for event in events])
+    assert (events[1].before, events[1].after) != (None, None)
+    assert [(facts or {}).get("url") for facts in (events[1].before, events[1].after)] == [
+        "http://127.0.0.1:9/…ter2",
+        "http://127.0.0.1:9/…er2x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://hooks.test/services/T0AAAAAAA/B0BBBBBBB/hunter2", "https://hooks.test/…ter2"),
+        ("https://hooks.test:8443/short-secret", "https://hooks.test:8443/…"),
+        ("https://hooks.test", "https://hooks.test/…"),
+        ("https://hooks.test?token=hunter2hunter2hunter2hunter2", "https://hooks.test/…"),
+        ("https://[2001:db8::1]:9/?token=hunter2hunter2hunter2", "https://[2001:db8::1]:9/…ter2"),
+        ("https://user:hunter2@hooks.test/", "https://hooks.test/…"),
+        ("http://[", "…"),
+        ("nonsense", "…"),
+    ],
+)
+def test_it_shows_of_an_address_no_more_than_the_host(url: str, shown: str) -> None:
+    assert url_shown(url) == shown
+
+
 @pytest.mark.parametrize("verb", [webhook_delete, lambda **given: webhook_update(changes={"enabled": False}, **given)])
 def test_nobodys_edit_is_lost(verb: Any) -> None:
     hook = made()
@@ -154,5 +190,7 @@ def test_a_deleted_webhook_takes_its_deliveries_along_and_its_name_is_free() -> 
     webhook_delete(actor=ADA, webhook_id=hook.pk)
     assert not WebhookDelivery.objects.exists()
     event = AuditEvent.objects.get(action="webhook.delete")
-    assert (event.object_id, event.after) == (str(hook.pk), None) and (event.before or {})["url"] == URL
+    assert (event.object_id, event.after) == (str(hook.pk), None) and (event.before or {})[
+        "url"
+    ] == "http://127.0.0.1:9/…"
     assert made().pk != hook.pk

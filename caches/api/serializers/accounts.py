@@ -8,8 +8,11 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from caches.api.serializers.common import LinksField, MomentField, NameField, ObjectSerializer
+from caches.models import Webhook
+from caches.services.webhook_posts import url_shown
 from caches.services.webhooks import EVENTS
 from controlplane.accounts.models import Role, Scope, Token
+from controlplane.accounts.permissions import may
 from controlplane.rest.validation import Input
 
 
@@ -84,11 +87,14 @@ class WebhookSerializer(ObjectSerializer):
     """A webhook with ``last_delivery`` set on the row."""
 
     name = serializers.CharField()
-    url = serializers.CharField()
+    url = serializers.SerializerMethodField(help_text="its scheme and host alone for those who may not change it")
     secret_name = serializers.CharField(help_text="the name of the signing key's secret, never its content")
     events = serializers.ListField(child=serializers.CharField(), help_text="empty: all")
     enabled = serializers.BooleanField()
     last_delivery = LastDeliverySerializer(allow_null=True, help_text="null: nothing was announced yet")
+
+    def get_url(self, webhook: Webhook) -> str:
+        return webhook.url if may(self.context["request"], Scope.FLEET_WRITE, "") else url_shown(webhook.url)
 
 
 class WebhookChanges(Input):
