@@ -14,9 +14,10 @@ from uuid import UUID
 
 from caches.domain.labels import is_ready_label, ready_label
 from caches.models import CacheEntry
+from caches.services.fan_out import fan_out
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.documents import Action, EntryState
-from controlplane.clusters.gateway import ClusterGateway, Conflict, NotFound
+from controlplane.clusters.gateway import ClusterGateway
 from controlplane.clusters.models import Node
 
 # A watcher tells of a label later than Hearth has set it; within this time a missing one is nobody's doing.
@@ -47,19 +48,25 @@ def labels_apply(
 ) -> list[str]:
     """Make the labels right on these nodes; returns what could not be done, as sentences. GatewayError as raised."""
     _leaving_remember(nodes, rows, leaving, now)
-    problems = []
-    for node in nodes:
-        change = _change(node, rows[node.pk], leaving, now)
-        try:
-            if change.patch:
-                gateway.set_node_labels(node.name, node.uid, change.patch)
-        except (NotFound, Conflict) as error:
-            problems.append(f"{node.name}: {error}")  # its incarnation is gone: the watcher will say so
-            continue
-        CacheEntry.objects.filter(pk__in=change.labeled).update(labeled_at=now)
-        CacheEntry.objects.filter(pk__in=change.cleared).update(labeled_at=None)
+    changes = [(node, _change(node, rows[node.pk], leaving, now)) for node in nodes]
+    asked = [(node, change) for node, change in changes if change.patch]
+    answers, failure = fan_out(lambda item: gateway.set_node_labels(item[0].name, item[0].uid, item[1].patch), asked)
+    done = [answer.item for answer in answers if answer.error is None]
+    silent = [(node, change) for node, change in changes if not change.patch]
+    _remember([change for _, change in (*done, *silent)], now)
+    for node, change in done:
         _audit_repairs(node, change)
-    return problems
+    if failure is not None:
+        raise failure
+    # Their incarnations are gone: the watcher will say so.
+    return [f"{answer.item[0].name}: {answer.error}" for answer in answers if answer.error is not None]
+
+
+def _remember(changes: Sequence[_Change], now: datetime) -> None:
+    labeled = [pk for change in changes for pk in change.labeled]
+    cleared = [pk for change in changes for pk in change.cleared]
+    CacheEntry.objects.filter(pk__in=labeled).update(labeled_at=now)
+    CacheEntry.objects.filter(pk__in=cleared).update(labeled_at=None)
 
 
 def _leaving_remember(nodes: Sequence[Node], rows: Mapping[UUID, Rows], leaving: Leaving, now: datetime) -> None:

@@ -16,15 +16,17 @@ import structlog
 from django.db import transaction
 
 from caches.models import NodeProjection
+from caches.services.fan_out import fan_out
 from caches.services.pool_rounds import pools_mark_dirty
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.codec import dumps
 from controlplane.clusters.documents import NodeCacheSpec
-from controlplane.clusters.gateway import ClusterGateway, Conflict, NotFound, ObservedNodeCache
+from controlplane.clusters.gateway import ClusterGateway, Conflict, ObservedNodeCache
 from controlplane.clusters.models import Node
 
 REPAIRS = 3  # within the time below; then the other side has to be stopped first
 REPAIR_PERIOD = timedelta(minutes=10)
+CHUNK = 200  # nodes whose answers are remembered together
 
 log = structlog.get_logger(__name__)
 
@@ -38,6 +40,17 @@ class Wanted:
     spec_hash: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """What an apply came to. ``foreign``: it took something back, from ``managers`` where they are known; ``problem``
+    says why nothing was applied."""
+
+    generation: int = 0
+    foreign: bool = False
+    managers: tuple[str, ...] = ()
+    problem: str = ""
+
+
 def document_hash(spec: NodeCacheSpec) -> str:
     """By which a spec in the cluster is known to be the one that was applied."""
     return hashlib.sha256(dumps(spec).encode()).hexdigest()
@@ -45,14 +58,9 @@ def document_hash(spec: NodeCacheSpec) -> str:
 
 def node_caches_apply(*, wanted: Sequence[Wanted], gateway: ClusterGateway, now: datetime) -> list[str]:
     """Apply these specs; returns what could not be done, as sentences. GatewayError as raised by the cluster."""
-    known = {row.node_id: row for row in NodeProjection.objects.filter(node__in=[item.node for item in wanted])}
     problems = []
-    for item in wanted:
-        try:
-            if problem := _apply(item, known.get(item.node.pk), gateway, now):
-                problems.append(problem)
-        except (NotFound, Conflict) as error:
-            problems.append(f"{item.node.name}: {error}")  # its incarnation is gone: the watcher will say so
+    for start in range(0, len(wanted), CHUNK):
+        problems += _apply(wanted[start : start + CHUNK], gateway, now)
     return problems
 
 
@@ -77,37 +85,77 @@ def node_caches_compare(*, cluster_id: UUID, caches: Sequence[ObservedNodeCache]
     return len(changed)
 
 
-def _apply(item: Wanted, row: NodeProjection | None, gateway: ClusterGateway, now: datetime) -> str:
-    """Apply one; the sentence that says why it was not done, or "". What is about to be applied is written down
-    first, so that the watcher can tell Hearth's own change from another's whichever is seen first."""
+def _apply(wanted: Sequence[Wanted], gateway: ClusterGateway, now: datetime) -> list[str]:
+    """What is about to be applied is written down first, so that the watcher can tell Hearth's own change from
+    another's whichever is seen first."""
+    known = {row.node_id: row for row in NodeProjection.objects.filter(node__in=[item.node for item in wanted])}
+    problems, ready = [], []
+    for item in wanted:
+        row = known.get(item.node.pk)
+        contested = _contested(item.node, row, now, ()) if row is not None and row.foreign else ""
+        if contested:
+            problems.append(contested)
+        else:
+            ready.append(item)
+    _announce(ready, now)
+    answers, failure = fan_out(lambda item: _send(item, known.get(item.node.pk), gateway, now), ready)
+    # What was done is known before anything is raised.
+    _remember([(answer.item, answer.result) for answer in answers if answer.result and not answer.result.problem], now)
+    if failure is not None:
+        raise failure
+    # A conflict that names no manager: its incarnation is gone, and the watcher will say so.
+    problems += [f"{answer.item.node.name}: {answer.error}" for answer in answers if answer.error is not None]
+    return problems + [answer.result.problem for answer in answers if answer.result and answer.result.problem]
+
+
+def _announce(wanted: Sequence[Wanted], now: datetime) -> None:
+    rows = [
+        NodeProjection(
+            node=item.node, document_hash=document_hash(item.spec), spec_hash="", generation=0, applied_at=now
+        )
+        for item in wanted
+    ]
+    NodeProjection.objects.bulk_create(
+        rows, update_conflicts=True, unique_fields=["node"], update_fields=["document_hash", "spec_hash"]
+    )
+
+
+def _send(item: Wanted, row: NodeProjection | None, gateway: ClusterGateway, now: datetime) -> _Applied:
+    """One apply; takes back what others hold unless they were told to stop. Reads no rows."""
     foreign = row is not None and row.foreign
-    if foreign and (problem := _contested(item.node, row, now, ())):
-        return problem
-    NodeProjection.objects.update_or_create(
-        node=item.node,
-        defaults={"document_hash": document_hash(item.spec), "spec_hash": ""},
-        create_defaults={
-            "document_hash": document_hash(item.spec), "spec_hash": "", "generation": 0, "applied_at": now
-        },
-    )  # fmt: skip
-    managers: tuple[str, ...] = ()
     try:
-        generation = gateway.apply_node_cache(item.spec, take_over=foreign)
+        return _Applied(gateway.apply_node_cache(item.spec, take_over=foreign), foreign)
     except Conflict as error:
         if not error.managers:
             raise
         if problem := _contested(item.node, row, now, error.managers):
-            return problem
-        foreign, managers = True, error.managers
-        generation = gateway.apply_node_cache(item.spec, take_over=True)
+            return _Applied(problem=problem)
+        return _Applied(gateway.apply_node_cache(item.spec, take_over=True), True, error.managers)
+
+
+def _remember(done: Sequence[tuple[Wanted, _Applied]], now: datetime) -> None:
     with transaction.atomic():
-        done = NodeProjection.objects.filter(node=item.node)
-        done.update(spec_hash=item.spec_hash, generation=generation, applied_at=now, foreign=False, updated_at=now)
-        if foreign:
-            repairs = _repairs(row, now) + 1
-            done.update(repairs=repairs, repaired_at=now)
-            _audit_repair(item.node, managers, repairs)
-    return ""
+        rows = {
+            row.node_id: row
+            for row in NodeProjection.objects.select_for_update(no_key=True)
+            .filter(node__in=[item.node for item, _ in done])
+            .order_by("pk")
+        }
+        changed = []
+        for item, applied in done:
+            row = rows.get(item.node.pk)
+            if row is None or (row.foreign and not applied.foreign):
+                continue  # gone, or changed by another hand since: it is applied again
+            row.spec_hash, row.generation, row.applied_at, row.updated_at = item.spec_hash, applied.generation, now, now
+            if applied.foreign:
+                row.foreign, row.repairs, row.repaired_at = False, _repairs(row, now) + 1, now
+                _audit_repair(item.node, applied.managers, row.repairs)
+            changed.append(row)
+        NodeProjection.objects.bulk_update(
+            changed,
+            ["spec_hash", "generation", "applied_at", "updated_at", "foreign", "repairs", "repaired_at"],
+            batch_size=CHUNK,
+        )
 
 
 def _repairs(row: NodeProjection | None, now: datetime) -> int:

@@ -80,6 +80,11 @@ def test_it_refuses_a_spec_for_an_incarnation_that_is_gone(cluster: ContractClus
 
     cluster.gateway.apply_node_cache(spec("n-1", new, OTHER))
     assert (_cache(cluster).node_uid, _cache(cluster).status) == (new, None)
+    with pytest.raises(NotFound):
+        cluster.gateway.apply_node_cache(spec("n-1", old, DIGEST))
+    assert _cache(cluster).spec == spec("n-1", new, OTHER), (
+        "a late word about the old machine takes nothing from the new"
+    )
 
 
 def test_it_removes_what_a_node_owned_together_with_the_node(cluster: ContractCluster) -> None:

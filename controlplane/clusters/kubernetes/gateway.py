@@ -105,16 +105,28 @@ class KubernetesGateway:
     # node caches
 
     def apply_node_cache(self, spec: NodeCacheSpec, *, take_over: bool = False) -> int:
-        self._incarnation(spec.node_name, spec.node_uid)
-        path, document = f"{names.NODE_CACHES}/{spec.node_name}", objects.node_cache_document(spec)
+        """See ClusterGateway: one request, and a second one about the node where the object is new or in the way."""
+        path, document = self._object(names.NODE_CACHES, spec.node_name), objects.node_cache_document(spec)
         try:
             applied = self.client.apply(path, document, manager=names.MANAGER, force=take_over)
         except (Invalid, Conflict):
             # That of an earlier incarnation refuses every spec for this one: its uid is immutable, or its agent's.
+            self._incarnation(spec.node_name, spec.node_uid)
             if not self._remove_earlier(path, spec.node_uid):
                 raise
             applied = self.client.apply(path, document, manager=names.MANAGER)
-        return int(applied["metadata"]["generation"])
+        generation = int(applied["metadata"]["generation"])
+        if generation == 1:
+            self._only_for_the_living(path, spec, applied["metadata"]["uid"])
+        return generation
+
+    def _only_for_the_living(self, path: str, spec: NodeCacheSpec, uid: str) -> None:
+        """Nobody looks after an object of a machine that is gone: take it back, NotFound."""
+        try:
+            self._incarnation(spec.node_name, spec.node_uid)
+        except NotFound:
+            self.client.delete(path, uid=uid)
+            raise
 
     def _remove_earlier(self, path: str, node_uid: str) -> bool:
         try:
