@@ -26,6 +26,7 @@ from rest_framework.request import Request
 from controlplane.accounts.permissions import person_of, token_of
 from controlplane.errors import Clash, Invalid, Permanent
 from controlplane.rest.models import IdempotencyKey
+from controlplane.rest.problems import CONTENT_TYPE
 
 KEPT = timedelta(hours=24)
 DEAD_AFTER = timedelta(seconds=60)
@@ -52,8 +53,12 @@ class Replay(Exception):
         super().__init__("replayed")
         self.row = row
 
-    def response(self) -> HttpResponse:
-        response = HttpResponse(bytes(self.row.body), status=self.row.status)
+    def response(self, request_id: str) -> HttpResponse:
+        """The answer to this request: a problem names the id that its header and today's log lines have."""
+        body = bytes(self.row.body)
+        if self.row.headers.get("Content-Type", "").startswith(CONTENT_TYPE):
+            body = json.dumps({**json.loads(body), "request_id": request_id}).encode()
+        response = HttpResponse(body, status=self.row.status)
         for name, value in self.row.headers.items():
             response[name] = value
         response["Idempotency-Replayed"] = "true"

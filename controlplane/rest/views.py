@@ -18,6 +18,7 @@ from rest_framework.views import APIView
 from controlplane.accounts.models import Scope
 from controlplane.rest import idempotency, paging
 from controlplane.rest.parsers import StrictParser
+from controlplane.rest.problems import request_id_of
 from controlplane.rest.renderers import CsvRenderer
 from controlplane.rest.validation import check_parameters, refuse_body, wrong_parameter
 
@@ -70,7 +71,7 @@ class HearthView(APIView):
 
     def handle_exception(self, exc: Exception) -> Any:
         if isinstance(exc, idempotency.Replay):
-            return exc.response()
+            return exc.response(request_id_of(self.request))
         return super().handle_exception(exc)
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:

@@ -44,10 +44,11 @@ def test_it_replays_a_refusal_as_well(admin_api: Api) -> None:
     # The same request again gets the same answer: a fresh try needs a fresh key.
     again = IdempotencyKey.objects.get()
     assert first.status_code == again.status == 409
-    response = admin_api.client.post(
-        "/api/v1/webhooks", hook(), content_type="application/json", headers={**admin_api.headers, **KEY}
-    )
+    response = admin_api.post("webhooks", hook(), headers=KEY)
     assert response.status_code == 409 and response["Idempotency-Replayed"] == "true"
+    # But it is this request that is looked for in logs, under one id in header and body.
+    assert response.json() == first.json() | {"request_id": response["X-Request-Id"]}
+    assert response["X-Request-Id"] != first["X-Request-Id"]
 
 
 @pytest.mark.parametrize("change", [{"name": "other"}, {"url": "https://hooks.test/y"}])
