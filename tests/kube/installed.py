@@ -1,0 +1,69 @@
+"""deploy/base on a cluster of the tests: what agents need, with the cluster's own cache path among the roots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from controlplane.clusters.gateway import GatewayError
+from controlplane.clusters.kubernetes import names
+from controlplane.clusters.kubernetes.client import KubeClient
+from controlplane.clusters.kubernetes.install import apply_documents, documents, object_path
+from controlplane.embedded.processes import ROOT
+from tests.waiting import until
+
+BASE = ROOT / "deploy" / "base"
+HEARTH = ROOT / "deploy" / "base" / "hearth"
+POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+TOKENS = "authentication.k8s.io/v1"
+
+
+def around_hearth(roots: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """Everything but Hearth's own processes. ``roots`` are allowed beside the base's own."""
+    own = documents(HEARTH)
+    found = [document for document in documents(BASE) if document not in own]
+    for document in found:
+        if document["kind"] == "ConfigMap":
+            document["data"] |= {f"test-{number}": root for number, root in enumerate(roots)}
+    # A policy that is bound before its parameters are there refuses everything.
+    return sorted(found, key=lambda document: document["kind"] == POLICIES[1])
+
+
+def install(client: KubeClient, objects: Sequence[dict[str, Any]]) -> None:
+    """Apply them and wait until definitions are served and namespaces have their accounts."""
+    definitions = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
+    apply_documents(client, definitions)
+    for path in (names.NODE_CACHES, names.MANIFESTS):
+        until(partial(answers, client, path), f"{path} is served")
+    apply_documents(client, [item for item in objects if item not in definitions])
+    until(partial(answers, client, "/api/v1/namespaces/default/serviceaccounts/default"), "accounts are made")
+
+
+def remove_policies(client: KubeClient, objects: Sequence[dict[str, Any]]) -> None:
+    """Take the policies away, bindings first, for tests that know nothing of them."""
+    for item in sorted(objects, key=lambda item: item["kind"] != POLICIES[1]):
+        if item["kind"] in POLICIES:
+            client.delete(object_path(client, item))
+
+
+def answers(client: KubeClient, path: str) -> bool:
+    try:
+        client.get(path)
+    except GatewayError:
+        return False
+    return True
+
+
+def token_of(client: KubeClient, namespace: str, account: str, pod: dict[str, Any] | None = None) -> str:
+    """A token as the API server makes it; bound to a pod, and so to its node, when one is given."""
+    bound = {}
+    if pod is not None:
+        reference = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        bound = {"boundObjectRef": reference}
+    answer = client.create(
+        f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token",
+        {"apiVersion": TOKENS, "kind": "TokenRequest", "spec": bound},
+        manager="test",
+    )
+    return str(answer["status"]["token"])

@@ -1,0 +1,39 @@
+"""The agents of a pool on real nodes: Hearth places them, they run without power over the machine, and they report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from controlplane.clusters.kubernetes import names
+from controlplane.clusters.models import Node
+from tests.kube.hearth import HearthOnKube, seconds_since
+
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+
+DAEMON_SET = f"{names.DAEMON_SETS}/hearth-agent-gpu"
+
+
+def test_it_runs_an_agent_on_each_node_of_the_pool(
+    hearth_on: Callable[..., HearthOnKube], measured: Callable[[str, object], None]
+) -> None:
+    hearth = hearth_on("node-a", "node-b", "node-c")
+    reported = hearth.until(lambda: hearth.reports("node-a", "node-b", "node-c"), "each node reports", seconds=120)
+    measured("seconds_until_all_report", round(reported, 1))
+
+    def all_ready() -> bool:
+        return bool(hearth.client.get(DAEMON_SET)["status"].get("numberReady") == 3)
+
+    hearth.until(all_ready, "the DaemonSet is ready")
+    for name in ("node-a", "node-b", "node-c"):
+        pod, cache = hearth.agent_pod(name), hearth.cache(name)
+        assert pod is not None and cache is not None and cache.status is not None
+        started = next(row for row in pod["status"]["conditions"] if row["type"] == "Ready")["lastTransitionTime"]
+        measured(f"{name}_seconds_to_ready", seconds_since(pod["metadata"]["creationTimestamp"], started))
+        assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
+        # The disk of this very node: its size is known here.
+        node = Node.objects.get(name=name, lost_at=None)
+        assert node.capacity_bytes == hearth.kube.nodes[name].options.disk_bytes
+        assert (cache.node_uid, cache.spec.pool) == (hearth.kube.nodes[name].uid, "gpu")
+    assert hearth.pool.loop.error == ""
