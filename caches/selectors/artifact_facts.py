@@ -21,6 +21,7 @@ class ArtifactOrigin:
     artifact_id: UUID
     version_id: UUID
     connection: SourceConnection
+    version: ModelVersion  # without its artifact's manifest
 
 
 def artifact_origins(digests: Collection[str]) -> Mapping[str, ArtifactOrigin]:
@@ -51,5 +52,6 @@ def artifact_origins(digests: Collection[str]) -> Mapping[str, ArtifactOrigin]:
                 artifact_id=artifact.id,
                 version_id=version.id,
                 connection=version.connection,
+                version=version,
             )
     return origins

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from caches.domain.manifests import manifest_decode
 from caches.models import Artifact, ModelVersion, PublishedManifest, VersionState
-from caches.selectors.artifact_facts import artifact_origins
+from caches.selectors.artifact_facts import ArtifactOrigin, artifact_origins
 from caches.services.connections import connection_spec
 from caches.sources.secrets import read_secret
 from controlplane.clusters.codec import dumps
@@ -33,10 +33,7 @@ def artifacts_publish(
     done, as sentences; GatewayError as raised by the cluster."""
     available = ModelVersion.objects.filter(state=VersionState.AVAILABLE, artifact__kind=ArtifactKind.WEIGHTS)
     wanted = set(available.values_list("artifact__digest", flat=True)) | set(first)
-    origins = {
-        digest: Origin(connection_spec(found.connection), found.facts.uri, found.facts.size_bytes, found.facts.witness)
-        for digest, found in artifact_origins(wanted).items()
-    }
+    origins = {digest: origin_of(found) for digest, found in artifact_origins(wanted).items()}
     secrets, problems = secrets_read({origin.connection.name: origin.connection for origin in origins.values()})
     known = {
         row.artifact.digest: row
@@ -65,6 +62,21 @@ def artifacts_publish(
                 defaults={"origin_hash": hashes[digest], "published_at": now},
             )
     return problems
+
+
+def origin_of(found: ArtifactOrigin) -> Origin:
+    """What travels beside a manifest: where its bytes are, and by which name they are known."""
+    version = found.version
+    return Origin(
+        connection=connection_spec(found.connection),
+        uri=found.facts.uri,
+        size_bytes=found.facts.size_bytes,
+        witness=found.facts.witness,
+        model=version.model.name,
+        version=version.version,
+        allow_patterns=tuple(version.allow_patterns),
+        ignore_patterns=tuple(version.ignore_patterns),
+    )
 
 
 def secrets_read(connections: Mapping[str, ConnectionSpec]) -> tuple[dict[str, Mapping[str, str]], list[str]]:

@@ -130,12 +130,19 @@ class ConnectionSpec:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an artifact's bytes can be had now. Travels beside its manifest and may change; the manifest cannot."""
+    """Where an artifact's bytes can be had now. Travels beside its manifest and may change; the manifest cannot.
+
+    The later fields are what a control plane with a fresh database learns its versions from.
+    """
 
     connection: ConnectionSpec
     uri: str
     size_bytes: int
     witness: str = ""
+    model: str = ""
+    version: str = ""
+    allow_patterns: tuple[str, ...] = ()
+    ignore_patterns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from controlplane.clusters.documents import Algorithm, FileRecord, Manifest
+from controlplane.clusters.documents import Algorithm, FileRecord, Manifest, Origin
 from controlplane.clusters.gateway import (
     ClusterGateway,
     Conflict,
@@ -140,6 +140,20 @@ def test_it_forgets_a_manifest_on_request(cluster: ContractCluster) -> None:
 
     with pytest.raises(NotFound):
         link.manifest(DIGEST)
+
+
+def test_it_gives_back_everything_that_is_published(cluster: ContractCluster) -> None:
+    assert list(cluster.gateway.manifests()) == []
+    one, other = Manifest(DIGEST, _files(3)), Manifest(OTHER, _files(10_000))
+    origin = Origin(
+        spec("n", "u").connections[0], "s3://bucket/prefix", 2**40, "w", "llama", "v1", ("*.bin",), ("*.md",)
+    )
+    cluster.gateway.apply_manifest(one, origin)
+    cluster.gateway.apply_manifest(other)
+
+    assert list(cluster.gateway.manifests()) == [(one, origin), (other, None)]
+    cluster.gateway.delete_manifest(DIGEST)
+    assert [manifest.digest for manifest, _ in cluster.gateway.manifests()] == [OTHER]
 
 
 def test_it_carries_a_secret_to_the_node(cluster: ContractCluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from controlplane.clusters.gateway import (
     NotFound,
     Observed,
     PoolAgent,
+    Unreachable,
     WatchEvent,
     Workload,
 )
@@ -31,6 +33,7 @@ from controlplane.clusters.kubernetes.agent_workload import daemon_set, daemon_s
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.errors import Invalid
 from controlplane.clusters.kubernetes.kinds import Kinds
+from controlplane.clusters.kubernetes.manifest_list import published_digests
 from controlplane.clusters.kubernetes.secrets import secret_apply, secret_delete
 from controlplane.clusters.kubernetes.taints import taint_set
 from controlplane.clusters.kubernetes.watches import Told, listed, watched
@@ -197,6 +200,19 @@ class KubernetesGateway:
         query = {"labelSelector": f"{names.MANIFEST_LABEL}={manifests.label_of(digest)}"}
         chunks, _ = listed(self.client, names.MANIFESTS, query, lambda item: item, page_items=8)
         return chunks
+
+    def manifests(self) -> Iterator[tuple[Manifest, Origin | None]]:
+        for digest in published_digests(self.client):
+            chunks = self._manifest_chunks(digest)
+            try:
+                manifest = manifests.assembled(digest, chunks)
+            except (NotFound, Unreachable) as error:
+                log.warning("%s", error)
+                continue
+            origin = None
+            with contextlib.suppress(NotFound, Unreachable):
+                origin = manifests.origin_of(digest, chunks)
+            yield manifest, origin
 
     def apply_secret(self, name: str, data: Mapping[str, str]) -> None:
         secret_apply(self.client, name, data)

@@ -48,7 +48,8 @@ def origin_note(origin: Origin) -> dict[str, str]:
 
 
 def origin_of(digest: str, chunks: Iterable[Mapping[str, Any]]) -> Origin:
-    """What the newest chunk says; NotFound when none does, Unreachable when it cannot be read."""
+    """What the newest chunk says; NotFound when none does, Unreachable when it cannot be read. A newer writer's fields
+    are ignored."""
     notes = [
         (str(chunk["metadata"].get("creationTimestamp", "")), note)
         for chunk in chunks
@@ -57,7 +58,7 @@ def origin_of(digest: str, chunks: Iterable[Mapping[str, Any]]) -> Origin:
     if not notes:
         raise NotFound(f"Nobody said where the bytes of {digest} are.")
     try:
-        return codec.loads(Origin, max(notes)[1])
+        return codec.loads(Origin, max(notes)[1], ignore_unknown=True)
     except codec.DecodeError as error:
         raise Unreachable(f"The origin of {digest} cannot be read: {error}") from None
 

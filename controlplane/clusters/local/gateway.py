@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +24,7 @@ from controlplane.clusters.gateway import (
     Observed,
     ObservedNodeCache,
     PoolAgent,
+    Unreachable,
     WatchEvent,
     Workload,
 )
@@ -29,6 +32,7 @@ from controlplane.clusters.local import database, leases, manifests, nodes, secr
 from controlplane.clusters.local.store import KEEP_CHANGES, Store, Stored
 
 POLL_SECONDS = 0.2
+log = logging.getLogger(__name__)
 
 
 class LocalGateway:
@@ -96,6 +100,23 @@ class LocalGateway:
     def delete_manifest(self, digest: str) -> None:
         with self._store.write() as session:
             manifests.manifest_delete(session, digest)
+
+    def manifests(self) -> Iterator[tuple[Manifest, Origin | None]]:
+        with self._store.read() as session:
+            published = manifests.digests(session)
+        for digest in published:
+            origin = None
+            try:
+                with self._store.read() as session:
+                    manifest = manifests.manifest_get(session, digest)
+                    with contextlib.suppress(NotFound, Unreachable):
+                        origin = manifests.origin_get(session, digest)
+            except NotFound:
+                continue  # removed meanwhile
+            except Unreachable as error:
+                log.warning("%s", error)
+                continue
+            yield manifest, origin
 
     def apply_secret(self, name: str, data: Mapping[str, str]) -> None:
         with self._store.read(), database.translated(self.fleet):

@@ -62,9 +62,15 @@ def origin_get(session: Session, digest: str) -> Origin:
     if not text:
         raise NotFound(f"Nobody said where the bytes of {digest} are.")
     try:
-        return codec.loads(Origin, text)
+        return codec.loads(Origin, text, ignore_unknown=True)
     except codec.DecodeError as error:
         raise Unreachable(f"The stored origin of {digest} is damaged: {error}") from error
+
+
+def digests(session: Session) -> list[str]:
+    """Of everything that is published."""
+    rows = session.connection.execute("SELECT DISTINCT digest FROM manifests ORDER BY digest").fetchall()
+    return [row[0] for row in rows]
 
 
 def _identity(manifest: Manifest) -> frozenset[tuple[str, int, str, str]]:
