@@ -29,6 +29,7 @@ from controlplane.accounts.services import token_create, token_revoke
 from controlplane.audit.models import AuditEvent, Via
 from controlplane.errors import HearthError, Missing
 from controlplane.web import cells
+from controlplane.web.form_keys import FIELD, fresh_key, once
 from controlplane.web.tables import Column, Table, wanted_format
 
 
@@ -70,6 +71,8 @@ def tokens(request: HttpRequest, suffix: str = "") -> HttpResponse:
         status = 400
         if form.is_valid():
             secret, status = _make(request, form)
+            if status == 303:
+                return _sent_twice(request)
             if secret:
                 form = TokenForm(scopes=scopes)
     table = Table(
@@ -84,7 +87,13 @@ def tokens(request: HttpRequest, suffix: str = "") -> HttpResponse:
     return show(
         request,
         "pages/tokens.html",
-        {"form": form, "secret": secret, "form_open": bool(form.errors), "curl": curl(request, "me")},
+        {
+            "form": form,
+            "secret": secret,
+            "form_open": bool(form.errors),
+            "form_key": _form_key(request, form),
+            "curl": curl(request, "me"),
+        },
         title="Tokens",
         section="tokens",
         tables=(table,),
@@ -95,8 +104,10 @@ def tokens(request: HttpRequest, suffix: str = "") -> HttpResponse:
 
 
 def _make(request: HttpRequest, form: TokenForm) -> tuple[str, int]:
-    data = form.cleaned_data
-    try:
+    """The secret with 201; 303 for a form that made its token before; otherwise the form says what is wrong."""
+    data, secrets = form.cleaned_data, list[str]()
+
+    def work() -> str:
         token_targets_check(person=user_of(request), targets=data["targets"].split())
         _, secret = token_create(
             actor=actor_of(request),
@@ -107,10 +118,29 @@ def _make(request: HttpRequest, form: TokenForm) -> tuple[str, int]:
             targets=data["targets"].split(),
             addresses=data["addresses"].split(),
         )
+        secrets.append(secret)  # on its way to the page and nowhere else
+        return reverse("tokens")
+
+    try:
+        once(request, work)
     except HearthError as error:
         form.take(error.errors, error.detail)
         return "", error.status
-    return secret, 201
+    return (secrets[0], 201) if secrets else ("", 303)
+
+
+def _sent_twice(request: HttpRequest) -> HttpResponse:
+    messages.warning(
+        request,
+        "The form was sent twice and made one token. Its secret was shown once: if you did not see it, revoke the "
+        "token and create another.",
+    )
+    return redirect("tokens")
+
+
+def _form_key(request: HttpRequest, form: TokenForm) -> str:
+    """A form that is corrected keeps its key: whatever made it fail made no token."""
+    return (request.POST.get(FIELD, "") if form.errors else "") or fresh_key()
 
 
 @require_POST

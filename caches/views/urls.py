@@ -32,7 +32,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     _page("entries/<uuid:entry_id>/scrub", entries.scrub, "entry-scrub"),
     _page("entries/<uuid:entry_id>/retry", entries.retry, "entry-retry"),
     *_table("models", models.models, "models"),
-    _page("models/register", models.register, "register"),
+    _page("register", models.register, "register"),
     _page("models/<str:name>/versions/<path:label>/recheck", models.recheck, "version-recheck"),
     _page("models/<str:name>/versions/<path:label>/delete", models.delete, "version-delete"),
     *_table("models/<str:name>/versions/<path:label>", models.version, "version"),

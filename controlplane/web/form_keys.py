@@ -43,7 +43,7 @@ def once(request: HttpRequest, work: Callable[[], str]) -> HttpResponseRedirect:
             raise Clash(
                 "page:user:sent-twice",
                 "This form was sent twice and the first one is still being worked on.",
-                next_step="Open Operations: its result appears there in a moment.",
+                next_step="Open Operations, or the list that it belongs to: its result appears there in a moment.",
             )
         return HttpResponseRedirect(row.headers["Location"])
     try:

@@ -129,7 +129,7 @@ def test_it_takes_a_person_from_pin_to_warm_to_evicted(browser: Browser, program
 
 
 PAGES = ["/", "/fleet", "/fleet/local.pool-a", "/models", "/models/ember-150m", "/models/ember-150m/versions/v1",
-         "/models/register", "/pins", "/pins/new", "/entries", "/operations", "/audit", "/tokens", "/connections",
+         "/register", "/pins", "/pins/new", "/entries", "/operations", "/audit", "/tokens", "/connections",
          "/connections/demo-s3", "/search?q=spark"]  # fmt: skip
 
 

@@ -30,7 +30,7 @@ PAGES: dict[str, Address] = {
 }
 
 FORMS: dict[str, Address] = {
-    "register": lambda s: "/models/register",
+    "register": lambda s: "/register",
     "pin-new": lambda s: "/pins/new",
     "preview": lambda s: f"/pins/new?step=preview&version={s.qwen.id}&pools={s.pool.id}&priority=500",
     "evict": lambda s: f"/entries/{s.loose.id}/evict",
@@ -51,7 +51,7 @@ BUTTONS: dict[str, Callable[[Stage], tuple[str, dict[str, str]]]] = {
     "retry-operation": lambda s: (f"/operations/{s.operation.id}/retry", {}),
     "recheck": lambda s: ("/models/llama/versions/v1/recheck", {}),
     "delete": lambda s: ("/models/qwen/versions/v1/delete", {"confirm": "qwen v1"}),
-    "register": lambda s: ("/models/register", {"model": "new", "version": "v1", "uri": "file:///nonexistent/x",
+    "register": lambda s: ("/register", {"model": "new", "version": "v1", "uri": "file:///nonexistent/x",
                                                 "connection": str(s.llama.connection.pk)}),
     "pin": lambda s: ("/pins/new", {"version": str(s.qwen.id), "pools": str(s.pool.id), "priority": "500"}),
 }  # fmt: skip

@@ -12,6 +12,7 @@ from caches.models import CacheEntry, Pin
 from controlplane.accounts.models import Token, User
 from controlplane.audit.models import AuditEvent
 from controlplane.operations.models import Operation
+from controlplane.rest.models import IdempotencyKey
 from tests import factories
 from tests.views.conftest import Stage
 
@@ -130,6 +131,23 @@ def test_it_offers_only_the_scopes_that_the_person_has(stage: Stage, victor: Cli
     assert refused.status_code == 400 and not Token.objects.exists()
 
 
+def test_it_makes_one_token_of_a_form_that_is_sent_twice(stage: Stage, olga: Client) -> None:
+    page = olga.get("/tokens").content.decode()
+    [key] = re.findall(r'name="form_key" value="([^"]+)"', page)
+    form = {"name": "pipeline", "scopes": ["read"], "days": "7", "form_key": key}
+    wrong = olga.post("/tokens", form | {"addresses": "nonsense"})
+    first, again = olga.post("/tokens", form), olga.post("/tokens", form, follow=True)
+
+    # A refused form is sent again as it stands, with its own key.
+    assert (wrong.status_code, first.status_code) == (400, 201) and key in wrong.content.decode()
+    assert Token.objects.get().name == "pipeline" and first.context["secret"]
+    assert again.redirect_chain == [("/tokens", 302)]
+    assert "sent twice and made one token" in again.content.decode()
+    assert first.context["secret"] not in str(IdempotencyKey.objects.values())
+    # The page after the first is ready for another token.
+    assert olga.post("/tokens", form | {"form_key": first.context["form_key"], "name": "next"}).status_code == 201
+
+
 def test_it_refuses_a_token_for_a_pool_that_does_not_exist(olga: Client, stage: Stage) -> None:
     refused = olga.post("/tokens", {"name": "x", "scopes": ["read"], "days": "7", "targets": "nope"})
     assert refused.status_code == 400 and "There is no cluster or pool nope" in refused.content.decode()
@@ -160,7 +178,7 @@ def test_it_answers_a_registration_with_the_sources_reason(stage: Stage, olga: C
         "connection": str(stage.llama.connection.pk),
         "uri": "file:///etc",
     }
-    response = olga.post("/models/register", body)
+    response = olga.post("/register", body)
     page = response.content.decode()
     assert 400 <= response.status_code < 500
     assert 'role="alert"' in page
@@ -169,7 +187,7 @@ def test_it_answers_a_registration_with_the_sources_reason(stage: Stage, olga: C
 
 
 def test_it_says_which_fields_of_a_registration_are_missing(stage: Stage, olga: Client) -> None:
-    response = olga.post("/models/register", {"model": "x"})
+    response = olga.post("/register", {"model": "x"})
     assert response.status_code == 400
     assert response.content.decode().count('class="problem"') == 3
 

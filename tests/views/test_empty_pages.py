@@ -35,7 +35,7 @@ EMPTY = [
     ("/search", "Type a name above"),
     ("/search?q=zebra", "zebra"),
     ("/pins/new", "No version can be pinned yet"),
-    ("/models/register", "Register a version"),
+    ("/register", "Register a version"),
 ]
 
 
@@ -67,8 +67,8 @@ def test_it_exports_an_empty_table_with_its_heads(ada: Client) -> None:
 
 
 def test_it_offers_beginnings_only_to_those_who_can_begin(ada: Client, victor: Client) -> None:
-    assert Page(ada.get("/").content).page.all("a", href="/models/register")
-    assert not Page(victor.get("/").content).page.all("a", href="/models/register")
+    assert Page(ada.get("/").content).page.all("a", href="/register")
+    assert not Page(victor.get("/").content).page.all("a", href="/register")
 
 
 def test_it_shows_a_pool_without_nodes_and_one_without_versions(stage: Stage, olga: Client, victor: Client) -> None:

@@ -168,7 +168,7 @@ def test_it_says_what_to_do_where_nothing_can_be_pinned_yet(olga: Client) -> Non
     factories.pool()
     page = Page(olga.get("/pins/new?pools=x").content)
     assert "No version can be pinned yet" in page.text
-    assert page.page.all("a", href="/models/register")
+    assert page.page.all("a", href="/register")
 
 
 # what is typed, the fields that say so
@@ -200,7 +200,7 @@ def test_it_says_at_the_field_of_a_registration_what_is_wrong(
         "uri": "file:///nonexistent/x",
         "connection": str(stage.llama.connection.pk),
     }
-    response = olga.post("/models/register", body | typed)
+    response = olga.post("/register", body | typed)
     page = Page(response.content)
     assert response.status_code == 400
     assert set(problems(page)) == fields, problems(page)
@@ -215,7 +215,7 @@ def test_it_says_at_the_field_of_a_registration_what_is_wrong(
                                  "file:///nonexistent/../etc", "nonsense", "file:///nonexistent/\u202e"])  # fmt: skip
 def test_it_shows_why_a_source_is_refused_and_what_to_do(uri: str, stage: Stage, olga: Client) -> None:
     body = {"model": "new", "version": "v1", "uri": uri, "connection": str(stage.llama.connection.pk)}
-    response = olga.post("/models/register", body)
+    response = olga.post("/register", body)
     if response.status_code == 302:  # only looked at by the worker: the operation will say it
         assert Operation.objects.filter(kind="ModelRegister").exists()
         return

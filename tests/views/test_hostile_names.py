@@ -18,7 +18,7 @@ from controlplane.clusters.models import Cluster, Node, NodePool
 from controlplane.operations.models import Operation, OperationTarget
 from tests import factories
 from tests.views.addresses import FORMS, PAGES, TABLES
-from tests.views.conftest import Stage
+from tests.views.conftest import Stage, available
 from tests.views.reading import Page
 
 MARKUP = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7|add:7 }}&amp;"
@@ -107,6 +107,17 @@ def test_it_exports_hostile_names_unchanged_but_harmless(name: str, stage: Stage
                     assert not cells[column].startswith(("=", "+", "-", "@")) or not isinstance(value, str)
                     if isinstance(value, str):
                         assert cells[column].removeprefix("'") == value.removeprefix("'").replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("name", ["register", "new", "versions", "csv", "search"])
+def test_it_has_a_page_for_a_model_whose_name_is_a_word_of_addresses(name: str, stage: Stage, olga: Client) -> None:
+    version = available(name, "v1", 1000)
+
+    page = olga.get(f"/models/{name}")
+
+    assert page.status_code == 200 and page.context["title"] == name
+    assert olga.get(f"/models/{name}/versions/v1").context["version"] == version
+    assert olga.get("/register").context["title"] == "Register a version"
 
 
 def test_it_searches_for_anything(stage: Stage, victor: Client) -> None:

@@ -62,6 +62,6 @@ def test_it_says_why_data_is_old(stage: Stage, victor: Client) -> None:
 
 
 def test_it_does_not_refresh_pages_on_which_people_type(stage: Stage, olga: Client) -> None:
-    for address in ("/pins/new", "/models/register", f"/entries/{stage.loose.id}/evict"):
+    for address in ("/pins/new", "/register", f"/entries/{stage.loose.id}/evict"):
         assert 'data-live="off"' in olga.get(address).content.decode()
     assert 'data-live="on"' in olga.get("/").content.decode()

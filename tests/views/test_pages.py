@@ -35,7 +35,7 @@ PAGES: dict[str, tuple[Callable[[Stage], str], int]] = {
     "search": (lambda s: "/search?q=llama", 13),
 }
 FORMS: dict[str, Callable[[Stage], str]] = {
-    "register": lambda s: "/models/register",
+    "register": lambda s: "/register",
     "pin": lambda s: "/pins/new",
     "preview": lambda s: f"/pins/new?step=preview&version={s.qwen.id}&pools={s.pool.id}&priority=500",
     "evict": lambda s: f"/entries/{s.loose.id}/evict",
