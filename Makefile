@@ -15,13 +15,20 @@ uv := tools/uv.sh
 # What the linters read; a package joins once it exists.
 packages := $(wildcard manage.py controlplane caches routing tests)
 
-.PHONY: help run test test-fast lint lock clean bench kube-binaries
+.PHONY: help run run-kube kube-packages test test-fast lint lock clean bench kube-binaries
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 run: .venv/.run ## start everything here and print one address (NODES=8 PORT=8000)
 	@exec $(bin)/python manage.py run --port $(PORT) --nodes $(NODES)
+
+run-kube: kube-packages .venv/.kube ## the same with three real Kubernetes nodes; Linux and root (PORT=8000)
+	@export HEARTH_STATE_DIR="$${HEARTH_STATE_DIR:-$(CURDIR)/.run-kube}"
+	exec $(bin)/python manage.py run --kubernetes --port $(PORT)
+
+kube-packages:
+	@tools/kube_packages.sh
 
 test: .venv lint ## lint, then every test
 	@tools/chromium.sh
@@ -50,7 +57,11 @@ lock: .venv/.bootstrap ## recompile requirements/ from pyproject.toml
 
 clean: ## remove the environment, caches and everything `make run` stored
 	@if [ -x $(bin)/python ] && [ -d .run ]; then $(bin)/python -m controlplane.embedded .run; fi
-	rm -rf .venv .run .mypy_cache .ruff_cache .pytest_cache .hypothesis staticfiles
+	if [ -x $(bin)/python ] && [ -d .run-kube ]; then
+	    $(bin)/python -m controlplane.embedded .run-kube
+	    $(bin)/python -m controlplane.embedded.kube clean .run-kube/kube
+	fi
+	rm -rf .venv .run .run-kube .mypy_cache .ruff_cache .pytest_cache .hypothesis staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: the second call is instant, and a changed lock file installs again.

@@ -64,4 +64,6 @@ def _label(gateway: ClusterGateway, node: Node, value: str | None) -> list[str]:
         gateway.set_node_labels(node.name, node.uid, {POOL: value})
     except (NotFound, Conflict) as error:
         return [f"{node.name}: {error}"]  # its incarnation is gone: the watcher will say so
+    except Refused as error:
+        return [f"{node.name} gets no agent: {error}"]  # by a policy of the cluster; the other nodes go on
     return []

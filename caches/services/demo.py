@@ -11,9 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -22,38 +20,23 @@ from caches.models import ModelVersion, Pin, SourceConnection, VersionState
 from caches.services.catalogue import version_register
 from caches.services.connections import connection_check, connection_create, connection_spec, connection_update
 from caches.services.demo_content import DEMO_MODELS, DemoModel, demo_files, shard_bytes
+from caches.services.demo_places import DEMO, KubePlace, fleet_create, kube_create
 from caches.services.pin_specs import PinSpec
 from caches.services.pins import pin_create
 from caches.sources.s3_upload import Uploader
 from caches.sources.secrets import read_secret, write_secret
 from controlplane.accounts.models import User
-from controlplane.audit.models import AuditEvent, Via
-from controlplane.audit.services import Actor, audit_write
-from controlplane.clusters.gateway import Kind, ObservedNode
-from controlplane.clusters.local.fleet import DEFAULT_POOLS, LocalFleet
-from controlplane.clusters.local.nodes import POOL_LABEL
-from controlplane.clusters.models import Cluster, ClusterType, NodePool
-from controlplane.clusters.registry import gateway_for
-from controlplane.clusters.services import cluster_create, nodes_relisted, pool_create
+from controlplane.audit.models import AuditEvent
+from controlplane.audit.services import audit_write
+from controlplane.clusters.models import Cluster, NodePool
 from controlplane.errors import HearthError
 from controlplane.operations.models import FINAL_STATES, Operation
 from controlplane.operations.steps import operation_step
 
-DEMO = Actor(name="demo", via=Via.COMMAND)
-CLUSTER = "local"
 BUCKET = "hearth-demo"
 S3_NAME = "demo-s3"
 DISK_NAME = "demo-fsx"
 REGISTER_SECONDS = 60.0
-# Fit for watching: a person sees a change within two seconds and an eviction within ten, and a transfer takes long
-# enough to be seen at all. The pool's page shows the limit.
-POOL_SETTINGS: Mapping[str, Any] = {
-    "node_bytes_per_second": 16 * 1024 * 1024,
-    "status_interval_seconds": 2,
-    "freshness_seconds": 15,
-    "evict_grace_seconds": 10,
-    "scrub_interval_seconds": 600,
-}
 
 Say = Callable[[str], None]
 
@@ -70,13 +53,20 @@ class DemoStore:
         return f"DemoStore({self.endpoint!r})"
 
 
-def demo_bootstrap(*, store: DemoStore | None, nodes: int, say: Say) -> None:
-    """Make whatever of the demo is missing. HearthError when a store cannot be used."""
+def demo_bootstrap(*, store: DemoStore | None, nodes: int, say: Say, kube: KubePlace | None = None) -> None:
+    """Make whatever of the demo is missing. HearthError when a store cannot be used.
+
+    On Kubernetes (``kube``) every model comes from S3: a pod does not see the folders of this machine.
+    """
     admin_create(say)
-    fleet_create(nodes)
-    connections = {"Filesystem": _disk()}
+    cluster = fleet_create(nodes) if kube is None else kube_create(kube)
+    connections = {}
+    if kube is None:
+        connections["Filesystem"] = _disk()
     if store is not None:
         connections["S3"] = _s3(store)
+        if kube is not None:
+            connections["Filesystem"] = connections["S3"]
     for model in DEMO_MODELS:
         connection = connections.get(model.store)
         if connection is None:
@@ -85,8 +75,8 @@ def demo_bootstrap(*, store: DemoStore | None, nodes: int, say: Say) -> None:
             place = _upload(model, connection)
             _register(model, connection, place, say)
         if model.pools and not _was_done("pin.create", model):
-            _pin(model, say)
-    for connection in connections.values():
+            _pin(model, cluster, say)
+    for connection in {row.pk: row for row in connections.values()}.values():
         connection_check(connection_id=connection.pk)
 
 
@@ -124,31 +114,6 @@ def _admin_create(path: Path, unfinished: Path) -> None:
             object_name="admin",
             after={"role": "Admin"},
         )
-
-
-def fleet_create(nodes: int) -> Cluster:
-    """The cluster ``local``, its pools and node rows, so that the first pins have targets before an agent runs."""
-    folder = Path(settings.STATE_DIR) / "fleet"
-    cluster = Cluster.objects.filter(name=CLUSTER).first()
-    if cluster is None:
-        cluster = cluster_create(actor=DEMO, name=CLUSTER, type=ClusterType.LOCAL, address=str(folder))
-    if cluster.address != str(folder):
-        return cluster  # a person's own cluster of this name
-    LocalFleet(folder).create(nodes=nodes)
-    for layout in DEFAULT_POOLS:
-        done = AuditEvent.objects.filter(action="pool.create", object_name=f"{CLUSTER}.{layout.name}")
-        if not done.exists() and not NodePool.objects.filter(cluster=cluster, name=layout.name).exists():
-            pool_create(
-                actor=DEMO,
-                cluster_id=cluster.pk,
-                name=layout.name,
-                selector={POOL_LABEL: layout.name},
-                settings=POOL_SETTINGS,
-            )
-    listing = gateway_for(cluster).list(Kind.NODE)
-    seen = [item for item in listing.items if isinstance(item, ObservedNode)]
-    nodes_relisted(cluster_id=cluster.pk, items=seen, at=datetime.now(UTC))
-    return cluster
 
 
 def _s3(store: DemoStore) -> SourceConnection:
@@ -228,9 +193,9 @@ def _finish(operation: Operation) -> None:
         operation.refresh_from_db()
 
 
-def _pin(model: DemoModel, say: Say) -> None:
+def _pin(model: DemoModel, cluster: Cluster, say: Say) -> None:
     version = _version(model)
-    pools = NodePool.objects.filter(cluster__name=CLUSTER, name__in=model.pools)
+    pools = NodePool.objects.filter(cluster=cluster, name__in=model.pools)
     ids = tuple(pools.values_list("pk", flat=True))
     if version is None or version.state != VersionState.AVAILABLE or not ids:
         return

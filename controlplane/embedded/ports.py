@@ -50,10 +50,11 @@ def is_free(port: int) -> bool:
         return True
 
 
-def is_listening(port: int, timeout: float = 0.5) -> bool:
-    """Whether something accepts connections on this loopback port; waits at most ``timeout`` seconds."""
+def is_listening(port: int, timeout: float = 0.5, *, address: str = HOST) -> bool:
+    """Whether something accepts connections on this port of loopback, or of another address of this machine; waits
+    at most ``timeout`` seconds."""
     try:
-        with socket.create_connection((HOST, port), timeout=timeout):
+        with socket.create_connection((address, port), timeout=timeout):
             return True
     except OSError:
         return False

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -121,12 +121,17 @@ class Supervisor:
         for name in names:
             self._await_ready(self._children[name])
 
-    def check(self) -> list[str]:
-        """Restart what died, later each time; returns a sentence for each event. Call it about every half second."""
+    def check(self, *, but: Collection[str] = ()) -> list[str]:
+        """Restart what died, later each time; returns a sentence for each event. Call it about every half second.
+
+        Those named in ``but`` stay as they are: somebody wants them dead.
+        """
         said: list[str] = []
         now = time.monotonic()
         for child in self._children.values():
             name = child.spec.name
+            if name in but:
+                continue
             if child.next_start is None and child.process.poll() is not None:
                 if now - child.started > _CALM:
                     child.failures = 0
@@ -148,6 +153,14 @@ class Supervisor:
         child = self._children[name]
         records.signal_group(child.process.pid, signal.SIGKILL)
         child.process.wait(timeout=10)
+
+    def forget(self, name: str) -> None:
+        """End a process and its group without warning, and for good."""
+        child = self._children.pop(name)
+        self._batches = [[other for other in batch if other is not child] for batch in self._batches]
+        records.signal_group(child.process.pid, signal.SIGKILL)
+        child.process.wait(timeout=10)
+        records.remove(self._pids, name)
 
     def restart(self, name: str) -> None:
         """Stop a process in good order if it runs, start it again and wait until it is ready."""

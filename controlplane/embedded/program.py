@@ -1,7 +1,7 @@
-"""The program behind ``make run``: servers, migrations, the demo, then the five processes, until Ctrl-C.
+"""The program behind ``make run`` and ``make run-kube``: servers, migrations, the demo, the processes, until Ctrl-C.
 
-The same processes as docker-compose.yml starts, plus the local fleet; DATABASE_URL and REDIS_URL (or files named by
-``*_FILE``) replace the embedded servers.
+The same processes as docker-compose.yml starts, plus the local fleet or a real Kubernetes; DATABASE_URL and REDIS_URL
+(or files named by ``*_FILE``) replace the embedded servers.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from controlplane.embedded import ports, spawn
 from controlplane.embedded.files import write_private
 from controlplane.embedded.problems import EmbeddedError, tail
 from controlplane.embedded.processes import ROOT, AlreadyRunning, Spec, holder
 from controlplane.embedded.servers import EmbeddedServers
+
+if TYPE_CHECKING:
+    from controlplane.embedded.kube_program import KubeSide
 
 Say = Callable[[str], object]
 _APP = "controlplane.celery"
@@ -40,6 +44,7 @@ class Options:
     nodes: int
     demo: bool
     commands: frozenset[str]
+    kubernetes: bool = False  # three real nodes instead of the local fleet; ``nodes`` says nothing then
 
     @property
     def address(self) -> str:
@@ -58,7 +63,8 @@ def run(options: Options, *, say: Say, terminal: bool) -> None:
         )
     if options.nodes < 1:
         raise EmbeddedError(f"--nodes {options.nodes} leaves nothing to keep warm; use 1 or more.")
-    ports.require_port(options.port, f"Stop it, or choose another port: make run PORT={options.port + 10}")
+    make = "make run-kube" if options.kubernetes else "make run"
+    ports.require_port(options.port, f"Stop it, or choose another port: {make} PORT={options.port + 10}")
     with _signals_interrupt():
         try:
             _run(options, say, terminal, began)
@@ -93,12 +99,16 @@ def _run(options: Options, say: Say, terminal: bool, began: float) -> None:
         s3=options.demo,
         s3_later=True,
     )
-    with servers:
+    with ExitStack() as stack:
+        kube = stack.enter_context(_kubernetes(options, say)) if options.kubernetes else None
+        if kube is not None:
+            kube.prepare()
+        stack.enter_context(servers)
         try:
             (options.state / "static").mkdir(exist_ok=True)  # WhiteNoise warns about a folder that is missing
-            _start(options, servers, say, terminal, began)
+            _start(options, servers, kube, say, terminal, began)
             while True:
-                for line in servers.supervisor.check():
+                for line in servers.supervisor.check() + (kube.check() if kube else []):
                     say(line)
                 time.sleep(0.5)
         finally:
@@ -108,7 +118,15 @@ def _run(options: Options, say: Say, terminal: bool, began: float) -> None:
             (options.state / "address").unlink(missing_ok=True)
 
 
-def _start(options: Options, servers: EmbeddedServers, say: Say, terminal: bool, began: float) -> None:
+def _kubernetes(options: Options, say: Say) -> KubeSide:
+    from controlplane.embedded.kube_program import KubeSide
+
+    return KubeSide(options.state, say)
+
+
+def _start(
+    options: Options, servers: EmbeddedServers, kube: KubeSide | None, say: Say, terminal: bool, began: float
+) -> None:
     """What a sign-in needs comes first; the address is printed as soon as one would work, then the rest starts."""
     supervisor, env = servers.supervisor, _environment(options, servers)
     web, *others = _processes(options, env)
@@ -118,11 +136,18 @@ def _start(options: Options, servers: EmbeddedServers, say: Say, terminal: bool,
     password = options.state / "admin-password"
     demo = options.demo and "bootstrap_demo" in options.commands
     known = not demo or password.exists()  # the demo's first act is the sign-in, and its file says that it is made
+    if kube is not None and not known:
+        # The rest of the demo needs the nodes, and they take longer than a person wants to wait for a page.
+        with _command(options, env, "bootstrap_demo", "--sign-in"):
+            known = True
     if known:
         supervisor.await_ready(web.name)
         _greet(options, say, terminal, time.monotonic() - began)
     if demo:
         servers.await_s3()
+    if kube is not None:
+        env.update(kube.start(servers.s3 if options.demo else None))
+    if demo:
         with _command(options, env, "bootstrap_demo") as making:
             while not known and making.poll() is None and not password.exists():
                 time.sleep(0.05)
@@ -134,6 +159,8 @@ def _start(options: Options, servers: EmbeddedServers, say: Say, terminal: bool,
                     say(line)
                 time.sleep(0.1)
     supervisor.start(*others)
+    if kube is not None:
+        say(kube.greeting())
     say(f"Everything runs (after {time.monotonic() - began:.0f} s).")
 
 
@@ -178,7 +205,7 @@ def _processes(options: Options, env: Mapping[str, str]) -> Iterator[Spec]:
     yield Spec("beat", [*celery, "beat", "--schedule", str(beat / "schedule"), "--pidfile", ""], env)
     if "watch_cluster" in options.commands:
         yield Spec("watcher", [*manage, "watch_cluster"], env)
-    if options.demo and "fleet" in options.commands:
+    if options.demo and "fleet" in options.commands and not options.kubernetes:
         yield Spec("fleet", [*manage, "fleet", "run", "--nodes", str(options.nodes)], env, stop_within=20.0)
 
 

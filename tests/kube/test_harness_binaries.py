@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from controlplane.embedded.problems import EmbeddedError
 # A compiler that notes each call and takes its time, so that two builds would overlap.
 GO = """#!/bin/sh
 if [ "$1" = env ]; then echo "go${FAKE_VERSION:-1.26.8}"; exit; fi
+if [ "$1" = list ]; then echo "go: downloading k8s.io/one v1" >&2; echo k8s.io/one; echo k8s.io/two; exit; fi
 echo "$*" >>"$FAKE_CALLS"
+echo k8s.io/one >&2
 [ -z "${FAKE_FAILS:-}" ] || { echo "no space for objects" >&2; exit 1; }
 while [ "$1" != -o ]; do shift; done
 echo program >"$2"
@@ -50,6 +53,27 @@ def test_it_stamps_the_version_of_its_modules(calls: Path) -> None:
     version = binaries.kubernetes_version()
     assert all(f"version.gitVersion={version}" in line for line in calls.read_text().splitlines())
     assert f"k8s.io/kubernetes {version}" in (binaries.SOURCES / "go.mod").read_text()
+
+
+def test_it_says_how_far_it_is(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    details: list[str] = []
+    monkeypatch.setattr(binaries._Progress, "hear", _listening(details))
+    said: list[str] = []
+    binaries.build(said.append)
+    assert details == ["1 modules fetched", "1 of 2 packages", "2 of 2 packages"]
+    assert "about five minutes" in said[0] and "done in" in said[-1]
+    binaries.build(said.append)
+    assert len(said) == 2, "what is there is not talked about"
+
+
+def _listening(details: list[str]) -> Callable[[binaries._Progress, str], None]:
+    hear = binaries._Progress.hear
+
+    def listening(progress: binaries._Progress, text: str) -> None:
+        hear(progress, text)
+        details.append(progress._line.detail)
+
+    return listening
 
 
 def test_it_names_the_command_that_builds_what_is_missing(calls: Path) -> None:

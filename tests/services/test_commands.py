@@ -103,7 +103,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the demo would have been made of."""
     found: list[dict[str, Any]] = []
     monkeypatch.setattr(bootstrap_demo, "demo_bootstrap", lambda **given: found.append(given))
-    for name in ("HEARTH_DEMO_S3_FILE", "HEARTH_S3_ENDPOINT", "HEARTH_DEMO_NODES"):
+    for name in ("HEARTH_DEMO_S3_FILE", "HEARTH_S3_ENDPOINT", "HEARTH_DEMO_NODES", "HEARTH_DEMO_KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
     return found
 

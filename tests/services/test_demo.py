@@ -16,6 +16,7 @@ from caches.domain.manifests import manifest_decode
 from caches.models import ModelVersion, Pin, SourceConnection
 from caches.services import demo, demo_content
 from caches.services.catalogue import version_delete
+from caches.services.demo_places import DEMO
 from caches.services.pins import pin_remove
 from caches.sources.headers import safetensors_header_bytes, safetensors_parameters
 from caches.sources.secrets import read_secret
@@ -84,8 +85,8 @@ def test_it_leaves_deleted_things_deleted_and_follows_a_moved_store(
 ) -> None:
     bootstrap()
     pin = Pin.objects.get(version__model__name="spark-20m")
-    pin_remove(actor=demo.DEMO, pin_id=pin.pk)
-    version_delete(actor=demo.DEMO, version_id=ModelVersion.objects.get(version="v2").pk)
+    pin_remove(actor=DEMO, pin_id=pin.pk)
+    version_delete(actor=DEMO, version_id=ModelVersion.objects.get(version="v2").pk)
     SourceConnection.objects.filter(name="demo-s3").update(endpoint="http://127.0.0.1:9")
     bootstrap()
     assert not Pin.objects.filter(version__model__name="spark-20m", removed_at__isnull=True).exists()

@@ -15,11 +15,14 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from controlplane.embedded.moving import Moving
 from controlplane.embedded.problems import EmbeddedError, require_space
 
 SOURCES = Path(__file__).parent / "go"
@@ -72,16 +75,45 @@ def build(say: Say) -> Binaries:
     with _locked(folder.with_suffix(".lock")):
         if not _complete(folder):
             require_space(folder.parent, _ROOM)
-            say(f"hearth: building Kubernetes {kubernetes_version()} once for this machine (about five minutes)")
-            unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-            try:
-                for name, package in _PROGRAMS.items():
-                    _compile(go, package, unfinished / name)
-                shutil.rmtree(folder, ignore_errors=True)
-                unfinished.rename(folder)
-            finally:
-                shutil.rmtree(unfinished, ignore_errors=True)
+            what = f"Building Kubernetes {kubernetes_version()} once for this machine (about five minutes)"
+            with Moving(what, say) as line:
+                _build(go, folder, line)
     return _in(folder)
+
+
+def _build(go: str, folder: Path, line: Moving) -> None:
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        progress = _Progress(line)
+        listed = _go_run([go, "list", "-deps", *_PROGRAMS.values()], progress)
+        progress.total = len(set(listed.split()))
+        for name, package in _PROGRAMS.items():
+            _compile(go, package, unfinished / name, progress)
+        shutil.rmtree(folder, ignore_errors=True)
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+class _Progress:
+    """Counts what the compiler says it does, and keeps its last words for the case that it fails."""
+
+    def __init__(self, line: Moving) -> None:
+        self.total = 0
+        self.words: deque[str] = deque(maxlen=20)
+        self._line = line
+        self._downloaded = self._compiled = 0
+
+    def hear(self, text: str) -> None:
+        """One line of a Go command's standard error."""
+        if text.startswith("go: downloading "):
+            self._downloaded += 1
+            self._line.detail = f"{self._downloaded} modules fetched"
+        elif re.fullmatch(r"[\w./~-]+", text):
+            self._compiled += 1
+            self._line.detail = f"{self._compiled} of {self.total} packages"
+        else:
+            self.words.append(text)
 
 
 def _in(folder: Path) -> Binaries:
@@ -108,7 +140,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _compile(go: str, package: str, output: Path) -> None:
+def _compile(go: str, package: str, output: Path, progress: _Progress) -> None:
     version = kubernetes_version()
     stamp = {
         "gitVersion": version,
@@ -118,15 +150,37 @@ def _compile(go: str, package: str, output: Path) -> None:
         "gitCommit": "0" * 40,
     }
     flags = " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamp.items())
-    argv = [go, "build", "-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {flags}", "-o", str(output), package]
+    argv = [go, "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {flags}", "-o", str(output), package]
     # More than two compilers at once need more memory than a small machine has.
     if (os.cpu_count() or 1) > 2:
         argv[2:2] = ["-p", "4"]
-    done = subprocess.run(
-        argv, cwd=SOURCES, env=_environment(), capture_output=True, text=True, check=False, timeout=_HOUR
-    )
-    if done.returncode:
-        raise EmbeddedError(f"Kubernetes could not be built: {done.stderr.strip()[-1500:]}")
+    _go_run(argv, progress)
+
+
+def _go_run(argv: list[str], progress: _Progress) -> str:
+    """The standard output of a Go command; EmbeddedError with its last words when it fails, or takes an hour."""
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        subprocess.Popen(
+            argv, cwd=SOURCES, env=_environment(), stdout=output, stderr=subprocess.PIPE, text=True, errors="replace"
+        ) as process,
+    ):
+        deadline = threading.Timer(_HOUR, process.kill)
+        deadline.start()
+        try:
+            assert process.stderr is not None
+            for text in process.stderr:
+                progress.hear(text.strip())
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            deadline.cancel()
+        if process.wait():
+            said = "\n".join(progress.words).strip()[-1500:] or f"'go {argv[1]}' ended with {process.returncode}"
+            raise EmbeddedError(f"Kubernetes could not be built: {said}")
+        output.seek(0)
+        return output.read()
 
 
 def _environment() -> dict[str, str]:

@@ -171,6 +171,15 @@ class KubeCluster:
         builder = Builder()
         return builder.push(builder.build(context, dockerfile, tag), self.registry)
 
+    def let_in(self, name: str, port: int) -> str:
+        """Let pods reach what listens on this loopback port; returns ``address:port``, good on this machine as well.
+
+        Nobody but this machine and the cluster's pods comes in. Only with nodes, on whose network the address is.
+        """
+        spec = self.control.way_in_spec(name, port)
+        self.supervisor.start(spec)
+        return f"{self.control.network.service_address}:{port}"
+
     # -- faults ------------------------------------------------------------------------------------------------
 
     def stop_api_server(self) -> None:

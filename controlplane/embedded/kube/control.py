@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from pathlib import Path
 
 from controlplane.embedded import ports
@@ -134,6 +135,17 @@ class ControlPlane:
         argv = [self._program, ETCD, "gateway", "start", *(f"--{key}={value}" for key, value in options.items())]
         probe = api.Client(f"https://{self.network.service_address}", self.certificates.folder, ADMIN)
         return Spec(name="door", argv=argv, cwd=self.folder, ready=lambda: probe.is_ready("/readyz"), stop_within=3.0)
+
+    def way_in_spec(self, name: str, port: int) -> Spec:
+        """How pods reach a server of this machine: at the same port of the address where the API server is for them."""
+        address = self.network.service_address
+        argv = [sys.executable, "-m", "controlplane.embedded.kube.door", f"{address}:{port}", f"{ports.HOST}:{port}"]
+        return Spec(
+            name=f"{name}-door",
+            argv=[*argv, self.network.whole],
+            ready=lambda: ports.is_listening(port, address=address),
+            stop_within=3.0,
+        )
 
     def compact(self) -> int:
         """Forget every revision but the last; returns it. The API server must be running or stopped, either will do."""

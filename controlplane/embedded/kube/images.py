@@ -38,6 +38,11 @@ class Builder:
     def __init__(self) -> None:
         self.folder = cache_root() / "images"
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever built here: the first build takes minutes."""
+        return not (self.folder / "Dockerfile").exists()
+
     def build(self, context: Path, dockerfile: Path, tag: str) -> str:
         """Build an image and return its local name: minutes the first time, seconds when little changed.
 

@@ -108,7 +108,9 @@ class KubeNode:
 
     def remove(self) -> None:
         """Take the machine away with all that was on it, and its Node object."""
-        self.kill(pods=True)
+        for program in ("kubelet", "containerd"):
+            self._cluster.supervisor.forget(self._name(program))
+        cgroups.kill(self._layout.cgroup)
         self._cluster.client.delete(f"/api/v1/nodes/{self.name}")
         self._cluster.ledger.undo(self._scope)
         shutil.rmtree(self.folder)
@@ -133,6 +135,11 @@ class KubeNode:
                 raise EmbeddedError(
                     f"the store of {self.name} has no room for {size} bytes: {error.strerror}"
                 ) from error
+
+    def store_bytes(self) -> tuple[int, int]:
+        """Size of the store, and what is free of it."""
+        usage = shutil.disk_usage(self.store)
+        return usage.total, usage.free
 
     def _make(self) -> None:
         """The parts of the machine, each written down first."""

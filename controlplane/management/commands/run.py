@@ -23,6 +23,7 @@ class Command(BaseCommand):
         """The few things a person chooses."""
         parser.add_argument("--port", type=int, default=8000, help="where the pages are served (8000)")
         parser.add_argument("--nodes", type=int, default=8, help="nodes of the local fleet (8)")
+        parser.add_argument("--kubernetes", action="store_true", help="three real nodes instead of the local fleet")
         parser.add_argument("--no-demo", action="store_true", help="no S3 server, no fleet and no demo models")
         parser.add_argument("--stop", action="store_true", help="stop the one that runs, and wait until it has")
 
@@ -39,7 +40,12 @@ class Command(BaseCommand):
                 nodes=options["nodes"],
                 demo=not options["no_demo"],
                 commands=frozenset(get_commands()),
+                kubernetes=options["kubernetes"],
             )
-            run(chosen, say=lambda line: self.stdout.write(line), terminal=self.stdout.isatty())
+            run(chosen, say=self._say, terminal=self.stdout.isatty())
         except EmbeddedError as error:
             raise CommandError(str(error)) from error
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()  # whoever reads it from a file or a pipe wants to see how far it is
