@@ -33,6 +33,7 @@ from controlplane.clusters.documents import Action, ArtifactKind, EntryState, No
 from controlplane.clusters.models import Node, NodePool
 
 SHOWN = 6
+DELETING = "Deleting"  # a pool's state while its nodes are emptied
 _BAD_FIRST = ("Degraded", UNKNOWN, "Partial", "Warming", "Suspended", "Warm", "Empty")
 _IN_FLIGHT = frozenset({EntryState.QUEUED, EntryState.DOWNLOADING, EntryState.VERIFYING, EntryState.REPAIRING})
 
@@ -131,7 +132,7 @@ def _pool_coverage(
         nodes=dict(Counter(state_of(node, pool, now).value for node in nodes)),
         failed=failed,
         in_flight=in_flight,
-        state=coverage_state(total, failed=failed, in_flight=in_flight),
+        state=DELETING if pool.deleting_at else coverage_state(total, failed=failed, in_flight=in_flight),
         capacity_bytes=sum(node.capacity_bytes or 0 for node in nodes),
         used_bytes=sum(node.used_bytes for node in nodes),
         other_bytes=sum(node.other_bytes for node in nodes),

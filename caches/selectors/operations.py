@@ -11,6 +11,7 @@ from django.db.models.functions import Cast
 from caches.models import CacheEntry, Pin
 from caches.selectors.nodes import Targets
 from caches.selectors.reach import CATALOGUE, nodes_within, reach
+from controlplane.clusters.models import NodePool
 from controlplane.errors import Missing
 from controlplane.operations.models import Operation, OperationKind, OperationTarget
 
@@ -39,6 +40,11 @@ def operation_get(*, operation_id: UUID, targets: Targets = None) -> Operation:
             next_step="List the operations of what you started.",
         )
     return found
+
+
+def operation_of_pool(pool: NodePool) -> Operation | None:
+    """The operation that empties a pool, the newest of them; it is there while the pool is marked as going."""
+    return Operation.objects.filter(kind=OperationKind.POOL_DELETE, subject_id=str(pool.pk)).first()
 
 
 def operation_pools(operation: Operation) -> Sequence[str]:

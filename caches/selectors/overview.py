@@ -13,6 +13,7 @@ from django.db.models import Count, Q, QuerySet
 from caches.models import CacheEntry, DriftState, ModelVersion, Pin, PoolLoop
 from caches.selectors.audit import audit_list
 from caches.selectors.entries import UNKNOWN, entries_list
+from caches.selectors.loop_words import next_step_of
 from caches.selectors.nodes import Targets, clusters_list, nodes_list
 from caches.selectors.operations import operations_list
 from controlplane.accounts.access import targets_filter
@@ -41,6 +42,7 @@ class Trouble:
     count: int
     page: str
     query: str = ""
+    next_step: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,8 @@ def _loop_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
             sentence = f"No room in {name} for {', '.join(sorted(pins))}"
             yield Trouble(Severity.BAD, sentence, len(pins), "pool", name)
         if loop.error:
-            yield Trouble(Severity.BAD, f"Planning {name} fails: {loop.error}", 1, "pool", name)
+            sentence = f"Planning {name} has problems: {loop.error}"
+            yield Trouble(Severity.BAD, sentence, 1, "pool", name, next_step_of(loop.error))
         elif _is_late(loop, now):
             yield Trouble(Severity.UNKNOWN, f"{name} was not planned since it changed", 1, "pool", name)
 

@@ -22,13 +22,16 @@ from caches.filters import NodeFilter
 from caches.models import ModelVersion
 from caches.selectors.coverage import pools_coverage
 from caches.selectors.entries import artifact_name, entries_list
+from caches.selectors.loop_words import next_step_of
 from caches.selectors.matrix import Matrix, MatrixCell, pool_matrix
 from caches.selectors.nodes import NodeCoverage, clusters_list, last_known, node_coverage, nodes_list, pools_list
+from caches.selectors.operations import operation_of_pool
 from caches.selectors.previews import node_forecast
-from caches.views.base import View, curl, filtered, node_url, readable, show, version_url
+from caches.views.base import View, curl, filtered, may, node_url, readable, show, version_url
 from caches.views.columns import entry_columns, entry_export_columns
 from caches.views.entries import entry_actions
 from caches.views.fleet_columns import forecast_columns, node_columns, pool_columns
+from controlplane.accounts.models import Role
 from controlplane.clusters.documents import EntryState, NodeState
 from controlplane.clusters.models import Node, NodePool
 from controlplane.errors import Missing
@@ -71,7 +74,7 @@ def fleet(request: HttpRequest, suffix: str = "") -> HttpResponse:
 def pool(request: HttpRequest, name: str, suffix: str = "") -> HttpResponse:
     """One pool: coverage by version, the heatmap of nodes and versions, its nodes and its rules."""
     now, targets = timezone.now(), readable(request)
-    found = _pool(name, targets)
+    found = pool_named(name, targets)
     [covered] = pools_coverage(now=now, pool=found)
     nodes_filter = NodeFilter(request.GET, queryset=nodes_list(targets=targets, now=now).filter(pool=found))
     rows = filtered(request, nodes_filter, suffix)
@@ -87,7 +90,7 @@ def pool(request: HttpRequest, name: str, suffix: str = "") -> HttpResponse:
     )
     # A page shows fifty of perhaps five hundred nodes: only those are counted.
     coverage |= node_coverage(list(nodes.rows if wanted_format(request, suffix) else nodes.page.object_list))
-    matrix = pool_matrix(found, now=now)
+    matrix, loop = pool_matrix(found, now=now), getattr(found, "loop", None)
     return show(
         request,
         "pages/pool.html",
@@ -100,7 +103,10 @@ def pool(request: HttpRequest, name: str, suffix: str = "") -> HttpResponse:
                 for node in matrix.nodes
             ],
             "heatmap": charts.coverage_heatmap(matrix, cell_url=cell_urls(matrix)),
-            "loop": getattr(found, "loop", None),
+            "loop": loop,
+            "next_step": next_step_of(loop.error if loop else ""),
+            "deleting": operation_of_pool(found) if found.deleting_at else None,
+            "may_delete": found.deleting_at is None and may(request, Role.ADMIN, found.full_name),
             "states": [state.value for state in NodeState],
             "problems": nodes_filter.errors,
             "curl": curl(request, f"node-pools/{found.full_name}"),
@@ -193,7 +199,8 @@ def state_cells(states: Iterable[str]) -> SafeString:
     return SafeString("".join(_state_cell(state) for state in states))
 
 
-def _pool(name: str, targets: frozenset[str] | None) -> NodePool:
+def pool_named(name: str, targets: frozenset[str] | None) -> NodePool:
+    """``cluster.pool`` with its loop. Raises errors.Missing, also for one that the reader may not see."""
     cluster, _, pool_name = name.partition(".")
     rows = pools_list(targets=targets).select_related("loop")
     found = rows.filter(Q(cluster__name=cluster, name=pool_name)).first()

@@ -121,7 +121,7 @@ def _page(request: HttpRequest, template: str, context: dict[str, Any], *, statu
 
 def _pools(request: HttpRequest) -> QuerySet[NodePool]:
     """The pools on which this person may pin."""
-    rows = pools_list(targets=readable(request))
+    rows = pools_list(targets=readable(request)).filter(deleting_at__isnull=True)
     return rows.filter(pk__in=[pool.pk for pool in rows if may(request, Role.OPERATOR, pool.full_name)])
 
 

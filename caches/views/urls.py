@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from caches.views import entries, fleet, models, operations, overview, pin_flow, pins, records
+from caches.views import entries, fleet, models, operations, overview, pin_flow, pins, pool_delete, records
 from caches.views.base import View, signed_in
 
 
@@ -25,6 +25,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     _page("search", overview.search, "search"),
     *_table("fleet", fleet.fleet, "fleet"),
     *_table("fleet/<str:name>", fleet.pool, "pool"),
+    _page("fleet/<str:name>/delete", pool_delete.delete, "pool-delete"),
     *_table("nodes/<uuid:node_id>", fleet.node, "node"),
     *_table("entries", overview.entries, "entries"),
     *_table("entries/<uuid:entry_id>", entries.detail, "entry"),

@@ -38,7 +38,7 @@ LOOKS = {
     "Unknown": Look(_UNKNOWN, "question", "Nobody has reported for too long: it may or may not be true any more."),
     # nodes
     "NotReady": Look(_BAD, "cross", "The cluster says that the node is not ready."),
-    "Terminating": Look(_WARN, "gone", "Its end was announced: downloads stop there, and substitutes are warmed first."),
+    "Terminating": Look(_WARN, "gone", "Its end was announced: downloads stop there, substitutes are warmed first."),
     "Cordoned": Look(_WARN, "pause", "No new work is scheduled on the node."),
     # operations and their targets
     "Pending": Look(_IDLE, "clock", "Waits to start."),
@@ -68,6 +68,7 @@ LOOKS = {
     "Partial": Look(_WARN, "alert", "Some wanted copies are missing."),
     "Empty": Look(_IDLE, "dash", "Nothing is wanted here."),
     "Removed": Look(_IDLE, "stop", "The pin was removed."),
+    "Deleting": Look(_WARN, "trash", "Its nodes are being emptied; it takes no pins."),
     # previews
     "Fits": Look(_OK, "check", "There is room."),
     "Evicts": Look(_WARN, "trash", "Room must be made first."),

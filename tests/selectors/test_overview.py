@@ -120,7 +120,7 @@ def test_a_change_that_nobody_planned_for_is_told_after_two_minutes(
 def test_a_round_that_fails_says_with_what(now: datetime) -> None:
     pool = factories.pool()
     loop(pool, error="Unreachable: <b>gone</b>")
-    assert sentences(now) == [f"Planning {pool.full_name} fails: Unreachable: <b>gone</b>"]
+    assert sentences(now) == [f"Planning {pool.full_name} has problems: Unreachable: <b>gone</b>"]
 
 
 def test_drift_is_told_of_pinned_versions_once_and_only_to_those_who_see_a_pool(now: datetime) -> None:

@@ -154,7 +154,7 @@ def test_it_shows_paused_pools_and_failed_planning(stage: Stage, victor: Client)
     assert "· paused" in Page(victor.get("/fleet").content).text
     PoolLoop.objects.create(pool=stage.pool, error="a pin names a label that no node has")
     page = Page(victor.get("/fleet/lab.gpu").content)
-    assert "The last planning failed. a pin names a label that no node has" in page.text
+    assert "The last planning had problems. a pin names a label that no node has" in page.text
 
 
 def test_it_calls_an_expired_and_a_revoked_token_by_their_names(ada: Client) -> None:

@@ -144,7 +144,7 @@ def test_it_tells_refusals_planning_errors_and_lateness(stage: Stage) -> None:
     sentences = {trouble.sentence for trouble in overview.troubles(now=timezone.now())}
     assert "No room in lab.gpu for giant v1" in sentences
     PoolLoop.objects.filter(pk=loop.pk).update(plan=None, error="boom")
-    assert "Planning lab.gpu fails: boom" in {t.sentence for t in overview.troubles(now=timezone.now())}
+    assert "Planning lab.gpu has problems: boom" in {t.sentence for t in overview.troubles(now=timezone.now())}
     late = timezone.now() - timedelta(minutes=5)
     PoolLoop.objects.filter(pk=loop.pk).update(error="", wanted_round=5, done_round=4, wanted_at=late)
     assert "lab.gpu was not planned since it changed" in {t.sentence for t in overview.troubles(now=timezone.now())}
