@@ -11,6 +11,7 @@ from caches.services.entries import entries_close_lost, statuses_mirror
 from caches.services.loop import pools_mark_dirty
 from caches.services.projecting import node_caches_compare
 from caches.services.projections import projections_forget
+from caches.services.unknown_copies import unknown_copies_record
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import EventType, Kind, Observed, ObservedNode, ObservedNodeCache, WatchEvent
 from controlplane.clusters.models import Node, NodePool
@@ -72,6 +73,7 @@ class CachesSink:
         for start in range(0, len(caches), BATCH):
             node_caches_compare(cluster_id=cluster, caches=caches[start : start + BATCH])
             statuses_mirror(cluster_id=cluster, caches=caches[start : start + BATCH])
+            unknown_copies_record(cluster_id=cluster, caches=caches[start : start + BATCH])
         self._mark_news(cluster_id, Kind.NODE_CACHE, caches)
 
     def _mark_news(

@@ -2,7 +2,7 @@
 
 from caches.models.catalogue import Artifact, DriftState, Model, ModelVersion, SourceConnection, VersionState
 from caches.models.entries import CacheEntry, ConsumerSeen, EntryChange, Transfer
-from caches.models.loop import NodeProjection, PoolLoop, PublishedManifest, Webhook, WebhookDelivery
+from caches.models.loop import NodeProjection, PoolLoop, PublishedManifest, UnknownCopy, Webhook, WebhookDelivery
 from caches.models.pins import GateType, Pin
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "PublishedManifest",
     "SourceConnection",
     "Transfer",
+    "UnknownCopy",
     "VersionState",
     "Webhook",
     "WebhookDelivery",

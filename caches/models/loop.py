@@ -55,6 +55,23 @@ class NodeProjection(Row):
     repaired_at = models.DateTimeField(null=True)
 
 
+class UnknownCopy(Row):
+    """A copy on a node, or a line that asks for one, whose artifact this database does not know: another control plane
+    put it there, or this one before its database was lost. Nothing of it is touched until the cluster is adopted."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="unknown_copies")
+    digest = models.CharField(max_length=80)
+    state = models.CharField(max_length=16, blank=True)  # as reported; "" where only the spec names it
+    bytes_done = models.BigIntegerField(default=0)
+    wanted = models.BooleanField(help_text="a line of the node's spec asks for it")
+    released = models.BooleanField(default=False, help_text="it could not be adopted, and is no longer waited for")
+    observed_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["node", "digest"]
+        constraints = [models.UniqueConstraint(fields=["node", "digest"], name="caches_unknown_once")]
+
+
 class Webhook(Row):
     """Where failures are announced. The signing key is a secret of this name, readable by the workers only."""
 

@@ -52,7 +52,7 @@ def version_register(
     The same content again gives the version there is. Invalid for wrong names; the source's Permanent or Transient
     when the place cannot be read; Clash when the name means other content or is being registered from elsewhere.
     """
-    _check_names(model, version, uri)
+    check_names(model, version, uri)
     check_patterns(allow_patterns=allow_patterns, ignore_patterns=ignore_patterns)
     request: dict[str, Any] = {
         "connection_id": str(connection.pk),
@@ -190,7 +190,8 @@ def _artifact_forget(artifact_id: UUID | None) -> None:
         pass  # nodes still hold it: the planner evicts it like anything that nobody wants
 
 
-def _check_names(model: str, version: str, uri: str) -> None:
+def check_names(model: str, version: str, uri: str) -> None:
+    """Invalid with every name that is none."""
     errors = []
     if not _MODEL.fullmatch(model):
         detail = "A model's name has letters, digits, _ and -, at most 120."

@@ -21,6 +21,7 @@ from caches.services.loop_labels import labels_apply
 from caches.services.loop_taints import cold_taints_remove
 from caches.services.projecting import Wanted, node_caches_apply
 from caches.services.publishing import artifacts_publish, secrets_read
+from caches.services.unknown_copies import nodes_held
 from controlplane.clusters.codec import dumps
 from controlplane.clusters.documents import (
     Action,
@@ -52,8 +53,14 @@ def plan_apply(
     connections = store_rates_shared(_connections(view))
     projections = {p.node_id: p for p in NodeProjection.objects.filter(node__in=nodes)}
     secrets, problems = secrets_read(connections)
+    held: AbstractSet[UUID] = frozenset()
+    if pool.deleting_at is None:
+        held, sentences = nodes_held(cluster=pool.cluster, nodes=nodes, gateway=gateway)
+        problems += sentences
     changed: list[Wanted] = []
     for node in nodes:
+        if node.pk in held:
+            continue
         spec = _spec(node, pool, plan.desired[node.uid], rows[node.pk], view, connections)
         spec_hash = _hash(spec, secrets)
         known = projections.get(node.pk)

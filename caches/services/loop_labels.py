@@ -15,6 +15,7 @@ from uuid import UUID
 from caches.domain.labels import is_ready_label, ready_label
 from caches.models import CacheEntry
 from caches.services.fan_out import fan_out
+from caches.services.unknown_copies import unknown_labels
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.gateway import ClusterGateway
@@ -48,7 +49,10 @@ def labels_apply(
 ) -> list[str]:
     """Make the labels right on these nodes; returns what could not be done, as sentences. GatewayError as raised."""
     _leaving_remember(nodes, rows, leaving, now)
-    changes = [(node, _change(node, rows[node.pk], leaving, now)) for node in nodes]
+    unknown: dict[UUID, set[str]] = {node.pk: set() for node in nodes}
+    for node_id, digest in unknown_labels(nodes):
+        unknown[node_id].add(ready_label(digest))
+    changes = [(node, _change(node, rows[node.pk], leaving, unknown[node.pk], now)) for node in nodes]
     asked = [(node, change) for node, change in changes if change.patch]
     answers, failure = fan_out(lambda item: gateway.set_node_labels(item[0].name, item[0].uid, item[1].patch), asked)
     done = [answer.item for answer in answers if answer.error is None]
@@ -83,9 +87,9 @@ def _leaving_remember(nodes: Sequence[Node], rows: Mapping[UUID, Rows], leaving:
     CacheEntry.objects.filter(pk__in=back).update(unlabeled_at=None)
 
 
-def _change(node: Node, rows: Rows, leaving: Leaving, now: datetime) -> _Change:
+def _change(node: Node, rows: Rows, leaving: Leaving, unknown: AbstractSet[str], now: datetime) -> _Change:
     change = _Change()
-    present = {name for name in node.labels if is_ready_label(name)}
+    present = {name for name in node.labels if is_ready_label(name)} - unknown
     known: set[str] = set()
     for digest, row in rows.items():
         label = ready_label(digest)

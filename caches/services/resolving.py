@@ -179,7 +179,7 @@ def _publish(operation: Operation, version: ModelVersion, manifest: Manifest, me
             message="",
             next_step="",
             artifact=artifact,
-            revision=_revision(manifest),
+            revision=revision_of(manifest),
             drift=DriftState.MATCHES,
             drift_changed=[],
             drift_checked_at=now,
@@ -265,7 +265,7 @@ def _clean(operation: Operation) -> None:
     operation_progress(operation_id=operation.pk, params=kept)
 
 
-def _revision(manifest: Manifest) -> str:
+def revision_of(manifest: Manifest) -> str:
     """One short name for the revisions of all files, to compare by eye."""
     lines = "\n".join(f"{file.path}\0{file.revision}\0{file.version_id}" for file in manifest.files)
     return hashlib.sha256(lines.encode()).hexdigest()[:16]

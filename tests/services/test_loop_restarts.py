@@ -62,7 +62,7 @@ def warm(world: World, actor: Actor) -> Any:
 
 
 def test_a_fresh_database_on_a_running_fleet_evicts_nothing(world: World, warm: Any) -> None:
-    held = {name: dict(lines) for name, lines in world.held.items()}
+    held = {name: set(lines) for name, lines in world.held.items()}
     forget(*EVERYTHING)
     for _ in range(3):
         world.observe()
@@ -70,7 +70,7 @@ def test_a_fresh_database_on_a_running_fleet_evicts_nothing(world: World, warm: 
         assert plan.evictions == () and plan.refusals == ()
         assert evicting(world) == []
         world.obey()  # agents do what they are told: nothing goes
-    assert world.held == held
+    assert {name: set(lines) for name, lines in world.held.items()} == held
 
 
 def test_what_a_fresh_database_registers_again_is_warm_at_once(world: World, warm: Any, actor: Actor) -> None:
