@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -11,7 +9,6 @@ from django.utils.safestring import SafeString
 from caches.models import CacheEntry
 from caches.selectors.entries import artifact_name
 from caches.views.base import node_url, pool_of, version_url
-from controlplane.audit.models import AuditEvent
 from controlplane.clusters.documents import EntryState
 from controlplane.operations.models import Operation
 from controlplane.web import cells
@@ -152,75 +149,4 @@ def operation_columns() -> list[Column]:
         Column("started_by", "By", lambda o: o.started_by, None, "started_by"),
         Column("created_at", "Started", lambda o: o.created_at, lambda o: cells.when(o.created_at), "created_at"),
         Column("ended_at", "Ended", lambda o: o.ended_at, lambda o: cells.when(o.ended_at), "ended_at"),
-    ]
-
-
-def object_url(event: AuditEvent) -> str:
-    """The page of what an audit event is about; "" when it has none (any more)."""
-    kind, key = event.object_type.lower(), event.object_id
-    try:
-        match kind:
-            case "pin":
-                return reverse("pin", args=[key])
-            case "entry" | "cacheentry":
-                return reverse("entry", args=[key])
-            case "node":
-                return reverse("node", args=[key])
-            case "version" | "modelversion" | "model_version":
-                model, _, version = event.object_name.partition(" ")
-                return reverse("version", args=[model, version])
-            case "pool" | "nodepool" | "node_pool":
-                return reverse("pool", args=[event.object_name])
-            case "connection" | "sourceconnection" | "source_connection":
-                return reverse("connection", args=[event.object_name])
-            case "operation":
-                return reverse("operation", args=[key])
-            case "token":
-                return reverse("tokens")
-    except Exception:  # a name that is no address: the event is shown without a link
-        return ""
-    return ""
-
-
-def audit_what(event: AuditEvent) -> SafeString:
-    changed = ", ".join(changes(event)[:4])
-    return format_html("{}{}", cells.link(event.object_name, object_url(event)), cells.reason(changed, event.message))
-
-
-def changes(event: AuditEvent) -> list[str]:
-    """ "priority 500 → 800" for each field that had a value and has another one."""
-    before, after = event.before or {}, event.after or {}
-    if event.before is None or event.after is None:
-        return []
-    return [
-        f"{name} {_short(before.get(name))} → {_short(after.get(name))}"
-        for name in sorted(before.keys() & after.keys())
-        if before.get(name) not in (None, "", [], after.get(name))
-    ]
-
-
-def _short(value: Any) -> str:
-    return "—" if value in (None, "", []) else str(value)[:24]
-
-
-def audit_columns() -> list[Column]:
-    return [
-        Column("at", "When", lambda a: a.at, lambda a: cells.when(a.at), "at"),
-        Column("actor", "Who", lambda a: a.actor, None, "actor"),
-        Column("action", "Did", lambda a: a.action, lambda a: format_html("<code>{}</code>", a.action), "action"),
-        Column("object_name", "To what", lambda a: a.object_name, audit_what, "object_name", heading=True),
-        Column("via", "Via", lambda a: a.via, None, "via"),
-    ]
-
-
-def audit_export_columns() -> list[Column]:
-    return [
-        Column("id", "Id", lambda a: a.id),
-        Column("object_type", "Type", lambda a: a.object_type),
-        Column("object_id", "Object", lambda a: a.object_id),
-        Column("before", "Before", lambda a: a.before),
-        Column("after", "After", lambda a: a.after),
-        Column("message", "Message", lambda a: a.message),
-        Column("request_id", "Request", lambda a: a.request_id),
-        Column("operation_id", "Operation", lambda a: a.operation_id),
     ]

@@ -12,11 +12,12 @@ from django.utils.html import format_html
 from django.views.decorators.http import require_POST
 
 from caches.filters import OperationFilter
-from caches.models import ModelVersion, Pin
 from caches.selectors.audit import audit_list
 from caches.selectors.operations import operation_get, operation_pools, operation_targets, operations_list
-from caches.views.base import curl, filtered, readable, show, user_of, version_url
-from caches.views.columns import audit_columns, operation_columns, operation_progress, operation_title
+from caches.selectors.subjects import subjects_there
+from caches.views.base import curl, filtered, readable, show, user_of
+from caches.views.columns import operation_columns, operation_progress, operation_title
+from caches.views.trail import audit_table, subject_url
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role
@@ -89,10 +90,10 @@ def operation(request: HttpRequest, operation_id: UUID, suffix: str = "") -> Htt
         caption="Targets",
         default_sort="name",
     )
-    events = Table(
+    events = audit_table(
         request,
         audit_list(targets=readable(request)).filter(operation_id=found.id),
-        audit_columns(),
+        suffix=suffix,
         name="events",
         caption="What happened",
         prefix="e",
@@ -155,16 +156,8 @@ def _target_link(row: object) -> object:
 
 
 def _subject_url(found: Operation) -> str:
-    """The page of what it works on; "" when that is gone."""
-    match found.subject_type.lower():
-        case "pin" if Pin.objects.filter(pk=UUID(found.subject_id), removed_at__isnull=True).exists():
-            return reverse("pin", args=[found.subject_id])
-        case "entry" | "cacheentry":
-            return reverse("entry", args=[found.subject_id])
-        case "version" | "modelversion" | "model_version":
-            version = ModelVersion.objects.filter(pk=UUID(found.subject_id)).select_related("model").first()
-            return version_url(version) if version is not None else ""
-    return ""
+    subject = (found.subject_type, found.subject_id)
+    return subject_url(subject, found.subject_name, subjects_there([subject]))
 
 
 def _may_steer(request: HttpRequest, found: Operation) -> bool:

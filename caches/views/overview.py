@@ -17,12 +17,12 @@ from caches.selectors.nodes import nodes_list, pools_list
 from caches.selectors.operations import operations_list
 from caches.views.base import filtered, health_of, node_url, readable, show, trouble_url, version_url
 from caches.views.columns import (
-    audit_columns,
     entry_columns,
     entry_export_columns,
     operation_columns,
 )
 from caches.views.entries import entry_actions
+from caches.views.trail import audit_table
 from controlplane.web.tables import Table, wanted_format
 
 SEARCH_LIMIT = 20
@@ -41,10 +41,10 @@ def home(request: HttpRequest, suffix: str = "") -> HttpResponse:
         url=lambda row: reverse("operation", args=[row.id]),
         prefix="o",
     )
-    recent = Table(
+    recent = audit_table(
         request,
         overview.last_changes(targets=targets),
-        audit_columns(),
+        suffix=suffix,
         name="changes",
         caption="Last changes",
         prefix="c",

@@ -21,7 +21,7 @@ from caches.selectors.audit import audit_list
 from caches.selectors.catalogue import connections_list, versions_list
 from caches.selectors.token_targets import token_targets_check
 from caches.views.base import curl, filtered, fragment, readable, show, user_of, version_url
-from caches.views.columns import audit_columns, audit_export_columns, object_url
+from caches.views.trail import audit_table, event_url
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role, Scope, Token
@@ -30,26 +30,24 @@ from controlplane.audit.models import AuditEvent, Via
 from controlplane.errors import HearthError, Missing
 from controlplane.web import cells
 from controlplane.web.form_keys import FIELD, fresh_key, once
-from controlplane.web.tables import Column, Table, wanted_format
+from controlplane.web.tables import Column, Table
 
 
 def audit(request: HttpRequest, suffix: str = "") -> HttpResponse:
     """Who changed what, newest first. ``?id=`` shows one event with before and after."""
     found = AuditFilter(request.GET, queryset=audit_list(targets=readable(request)))
-    columns = audit_columns()
-    if wanted_format(request, suffix):
-        columns += audit_export_columns()
-    table = Table(
+    table = audit_table(
         request,
         filtered(request, found, suffix),
-        columns,
+        suffix=suffix,
+        wide=True,
         name="audit",
         caption="Audit events",
         url=lambda row: f"{reverse('audit')}?id={row.id}",
         default_sort="-at",
     )
     one = _one_event(request)
-    context = {"vias": Via.values, "one": one, "one_url": object_url(one) if one else "", "problems": found.errors}
+    context = {"vias": Via.values, "one": one, "one_url": event_url(one) if one else "", "problems": found.errors}
     return show(request, "pages/audit.html", context, title="Audit", section="audit", tables=(table,), suffix=suffix)
 
 

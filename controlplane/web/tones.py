@@ -69,6 +69,9 @@ LOOKS = {
     "Empty": Look(_IDLE, "dash", "Nothing is wanted here."),
     "Removed": Look(_IDLE, "stop", "The pin was removed."),
     "Deleting": Look(_WARN, "trash", "Its nodes are being emptied; it takes no pins."),
+    # what the loop did
+    "Repaired": Look(_WARN, "wrench", "Another hand had changed it in the cluster, and Hearth put it back."),
+    "Deleted": Look(_IDLE, "trash", "It is gone."),
     # previews
     "Fits": Look(_OK, "check", "There is room."),
     "Evicts": Look(_WARN, "trash", "Room must be made first."),

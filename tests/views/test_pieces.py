@@ -16,7 +16,7 @@ from caches.selectors.nodes import pools_list
 from caches.selectors.operations import operation_pools
 from caches.selectors.overview import Severity, Trouble
 from caches.selectors.pins import pin_statuses, pins_list
-from caches.views import columns
+from caches.views import trail
 from caches.views.base import curl, trouble_url, version_path
 from caches.views.pins import pin_state
 from controlplane.accounts.models import User
@@ -35,9 +35,9 @@ def event(**fields: Any) -> AuditEvent:
 
 def test_it_reads_a_change_as_from_and_to() -> None:
     changed = event(before={"priority": 5, "pools": ["a"], "same": 1}, after={"priority": 8, "pools": ["b"], "same": 1})
-    assert columns.changes(changed) == ["pools ['a'] → ['b']", "priority 5 → 8"]
-    assert columns.changes(event(before=None, after={"priority": 8})) == []
-    assert columns.changes(event(before={"state": "Ready"}, after={"asked": True})) == []
+    assert trail.changes(changed) == ["pools ['a'] → ['b']", "priority 5 → 8"]
+    assert trail.changes(event(before=None, after={"priority": 8})) == []
+    assert trail.changes(event(before={"state": "Ready"}, after={"asked": True})) == []
 
 
 UUID = "01a228c6-e5bb-75e3-bb71-5689c57fb6b7"
@@ -51,18 +51,19 @@ UUID = "01a228c6-e5bb-75e3-bb71-5689c57fb6b7"
         ("version", "llama v1 rc 2", "/models/llama/versions/v1%20rc%202"),
         ("NodePool", "lab.gpu", "/fleet/lab.gpu"),
         ("connection", "store", "/connections/store"),
-        ("operation", "", f"/operations/{UUID}"),
         ("Token", "ada/ci", "/tokens"),
         ("SignIn", "ada", ""),
     ],
 )
 def test_it_knows_where_an_object_lives(kind: str, name: str, address: str) -> None:
-    assert columns.object_url(event(object_type=kind, object_id=UUID, object_name=name)) == address
+    assert trail.subject_url((kind, UUID), name, {(kind, UUID)}) == address
+    if kind != "Token":
+        assert trail.subject_url((kind, UUID), name, set()) == "", "what is gone is no link"
 
 
 def test_it_shows_an_event_without_a_link_when_its_name_is_no_address() -> None:
-    assert columns.object_url(event(object_type="pin", object_id="gone")) == ""
-    assert columns.object_url(event(object_type="version", object_name="nameless")) == ""
+    assert trail.subject_url(("pin", ""), "", {("pin", "")}) == ""
+    assert trail.subject_url(("version", UUID), "nameless", {("version", UUID)}) == ""
 
 
 @pytest.mark.parametrize(
