@@ -11,10 +11,11 @@ from controlplane.clusters.kubernetes.access import access_for
 from controlplane.embedded.kube.cluster import KubeCluster
 from tests.contracts.kube import KubeContractCluster, kube_contract
 from tests.kube.faulty import FaultyProxy
+from tests.kube.guarded import guarded, policies
 from tests.kube.real import hearth_on, installed_kube, measured
 from tests.kube.world import KubeWorld
 
-__all__ = ["hearth_on", "installed_kube", "measured"]
+__all__ = ["guarded", "hearth_on", "installed_kube", "measured", "policies"]
 
 
 @pytest.fixture

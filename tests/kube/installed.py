@@ -6,10 +6,13 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from controlplane.clusters.gateway import GatewayError
+from controlplane.clusters.gateway import GatewayError, PoolAgent
 from controlplane.clusters.kubernetes import names
+from controlplane.clusters.kubernetes.access import Access
+from controlplane.clusters.kubernetes.agent_workload import SERVICE_ACCOUNT, daemon_set
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.install import apply_documents, documents, object_path
+from controlplane.embedded.kube.cluster import KubeCluster
 from controlplane.embedded.processes import ROOT
 from tests.waiting import until
 
@@ -17,6 +20,7 @@ BASE = ROOT / "deploy" / "base"
 HEARTH = ROOT / "deploy" / "base" / "hearth"
 POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 TOKENS = "authentication.k8s.io/v1"
+AGENT_PODS = f"/api/v1/namespaces/{names.NODES_NAMESPACE}/pods"
 
 
 def around_hearth(roots: Iterable[str] = ()) -> list[dict[str, Any]]:
@@ -67,3 +71,30 @@ def token_of(client: KubeClient, namespace: str, account: str, pod: dict[str, An
         manager="test",
     )
     return str(answer["status"]["token"])
+
+
+def client_of(cluster: KubeCluster, token: str) -> KubeClient:
+    """Talks to the API server as the holder of the token."""
+    ca = str(cluster.folder / "pki" / "ca.crt")
+    access = Access(server=cluster.server, authorization=lambda again: f"Bearer {token}", ca_file=ca)
+    return KubeClient(lambda: access)
+
+
+def agent_on(client: KubeClient, node: str, path: str = "/opt/dlami/nvme") -> dict[str, Any]:
+    """The pod that Hearth's DaemonSet would have on a node, made by hand: nothing runs it."""
+    image = "registry.invalid/hearth@sha256:" + "0" * 64
+    template = daemon_set(PoolAgent("gpu", image, path))["spec"]["template"]
+    document = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"agent-{node}", "labels": template["metadata"]["labels"]},
+        "spec": {**template["spec"], "nodeName": node},
+    }
+    client.delete(f"{AGENT_PODS}/agent-{node}", grace_seconds=0)
+    until(lambda: not answers(client, f"{AGENT_PODS}/agent-{node}"), "an earlier pod is gone")
+    return client.create(AGENT_PODS, document, manager="test")
+
+
+def agent_token(client: KubeClient, node: str) -> str:
+    """What a kubelet would put into the agent's pod on a node."""
+    return token_of(client, names.NODES_NAMESPACE, SERVICE_ACCOUNT, agent_on(client, node))

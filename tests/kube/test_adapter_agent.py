@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,20 +16,15 @@ from caches.agent.__main__ import EXIT_REPLACED
 from controlplane.clusters.documents import EntryState, Manifest
 from controlplane.clusters.gateway import Kind, ObservedNodeCache
 from controlplane.clusters.kubernetes import names
+from controlplane.clusters.kubernetes.install import apply_documents
 from controlplane.embedded.kube.cluster import KubeCluster
 from controlplane.embedded.processes import ROOT
 from tests.contracts.kube import KubeContractCluster
 from tests.contracts.observing import DIGEST, spec
+from tests.kube.installed import POLICIES, around_hearth
 from tests.waiting import until
 
 ACCOUNT = "hearth-agent"
-# What an agent asks of an API server, and nothing else. deploy/ gives it the same.
-CLUSTER_RULES: tuple[dict[str, Any], ...] = (
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
-    {"apiGroups": [names.GROUP], "resources": ["nodecaches"], "verbs": ["get", "list", "watch", "create"]},
-    {"apiGroups": [names.GROUP], "resources": ["nodecaches/status"], "verbs": ["patch"]},
-    {"apiGroups": [names.GROUP], "resources": ["artifactmanifests"], "verbs": ["get", "list"]},
-)
 
 
 class AgentPod:
@@ -43,31 +37,9 @@ class AgentPod:
         self.store.mkdir()
 
     def allow(self) -> None:
-        rbac, nodes = "rbac.authorization.k8s.io", names.NODES_NAMESPACE
-        subject = [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": nodes}]
-        reference = {"apiGroup": rbac, "kind": "ClusterRole", "name": ACCOUNT}
-        base = f"/apis/{rbac}/v1"
-        for path, document in (
-            (
-                f"/api/v1/namespaces/{nodes}/serviceaccounts/{ACCOUNT}",
-                {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}},
-            ),
-            (
-                f"{base}/clusterroles/{ACCOUNT}",
-                {
-                    "apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": ACCOUNT},
-                    "rules": list(CLUSTER_RULES),
-                },
-            ),
-            (
-                f"{base}/clusterrolebindings/{ACCOUNT}",
-                {
-                    "apiVersion": f"{rbac}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": ACCOUNT},
-                    "roleRef": reference, "subjects": subject,
-                },
-            ),
-        ):  # fmt: skip
-            self.contract.client.apply(path, document, manager="test", force=True)
+        """What deploy/ gives to agents."""
+        rights = [item for item in around_hearth() if item["metadata"]["name"].startswith(ACCOUNT)]
+        apply_documents(self.contract.client, [item for item in rights if item["kind"] not in POLICIES])
 
     def token_for(self, node: str) -> Path:
         """What a kubelet would put into the pod."""

@@ -1,0 +1,92 @@
+"""A control plane without nodes that has deploy/base around Hearth, and clients as everybody who has a token there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from controlplane.clusters.gateway import GatewayError, Refused
+from controlplane.clusters.kubernetes import names
+from controlplane.clusters.kubernetes.access import access_for
+from controlplane.clusters.kubernetes.client import KubeClient
+from controlplane.clusters.kubernetes.gateway import KubernetesGateway
+from controlplane.clusters.kubernetes.link import KubernetesLink
+from controlplane.embedded.kube.cluster import KubeCluster
+from tests.contracts.kube import KubeContractCluster
+from tests.kube.installed import (
+    AGENT_PODS,
+    agent_on,
+    agent_token,
+    around_hearth,
+    client_of,
+    install,
+    remove_policies,
+    token_of,
+)
+from tests.waiting import until
+
+UNMARKED = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}}
+PROBE = {**UNMARKED, "spec": {"containers": [{"name": "probe", "image": "none"}]}}
+
+
+@pytest.fixture(scope="module")
+def policies(own_kube_api: KubeCluster) -> Iterator[KubeClient]:
+    """The administrator's client while the policies hold; without them again afterwards."""
+    client = KubeClient(lambda: access_for(str(own_kube_api.kubeconfig)))
+    objects = around_hearth()
+    install(client, objects)
+    until(lambda: answered(client.create, AGENT_PODS, PROBE) == "refused", "the policies hold")
+    yield client
+    remove_policies(client, objects)
+    client.delete(AGENT_PODS, grace_seconds=0)
+    until(lambda: answered(client.create, AGENT_PODS, PROBE) != "refused", "the policies are gone")
+    client.delete(f"{AGENT_PODS}/probe", grace_seconds=0)
+
+
+class Guarded:
+    """Clients by whose token they use."""
+
+    def __init__(self, contract: KubeContractCluster, cluster: KubeCluster, admin: KubeClient) -> None:
+        self.contract, self.cluster, self.admin = contract, cluster, admin
+        self._links: list[KubernetesLink] = []
+
+    def agent(self, node: str) -> KubeClient:
+        return client_of(self.cluster, agent_token(self.admin, node))
+
+    def pod_of(self, node: str) -> dict[str, Any]:
+        return agent_on(self.admin, node)
+
+    def link(self, node: str, uid: str, client: KubeClient | None = None) -> KubernetesLink:
+        made = KubernetesLink(client or self.agent(node), node, uid)
+        self._links.append(made)
+        return made
+
+    def hearth(self) -> KubernetesGateway:
+        token = token_of(self.admin, names.SYSTEM_NAMESPACE, "hearth")
+        return KubernetesGateway("with a token", client=client_of(self.cluster, token))
+
+    def close(self) -> None:
+        for link in self._links:
+            link.close()
+        self.admin.delete(AGENT_PODS, grace_seconds=0)
+
+
+@pytest.fixture
+def guarded(contract: KubeContractCluster, own_kube_api: KubeCluster, policies: KubeClient) -> Iterator[Guarded]:
+    made = Guarded(contract, own_kube_api, policies)
+    with contextlib.closing(made):
+        yield made
+
+
+def answered(call: Callable[..., object], *arguments: Any, manager: str = "test") -> str:
+    """ "" when it was done, "refused" by a policy, or the error's name."""
+    try:
+        call(*arguments, manager=manager)
+    except Refused as error:
+        return "refused" if "ValidatingAdmissionPolicy" in str(error) else f"Refused: {error}"
+    except GatewayError as error:
+        return type(error).__name__
+    return ""

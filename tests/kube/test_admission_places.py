@@ -1,0 +1,162 @@
+"""What runs where agents run, and what Hearth may change of a Node, on a real API server with real tokens."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from caches.domain.labels import ready_label
+from caches.services.loop_taints import COLD_TAINT
+from controlplane.clusters.gateway import PoolAgent, Refused
+from controlplane.clusters.kubernetes import names
+from controlplane.clusters.kubernetes.agent_workload import daemon_set
+from tests.contracts.observing import DIGEST
+from tests.kube.guarded import Guarded, answered
+from tests.kube.installed import AGENT_PODS
+from tests.waiting import until
+
+IMAGE = "registry.invalid/hearth@sha256:" + "0" * 64
+ROOTS = f"/api/v1/namespaces/{names.NODES_NAMESPACE}/configmaps/hearth-cache-roots"
+NOT_LISTED = "not among those of the ConfigMap hearth-nodes/hearth-cache-roots"
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.mark.parametrize("path", ["/opt/dlami/nvme", "/opt/dlami/nvme/", "/opt/dlami/nvme/one"])
+def test_hearth_places_agents_on_the_listed_folders(guarded: Guarded, path: str) -> None:
+    hearth = guarded.hearth()
+    hearth.apply_agent(PoolAgent("gpu", IMAGE, path))
+    hearth.apply_agent(PoolAgent("gpu", IMAGE, path, node_selector={"pool": "gpu"}))
+    hearth.delete_agent("gpu")
+
+
+@pytest.mark.parametrize("path", ["/etc", "/opt", "/opt/dlami", "/opt/dlami/nvme-two", "/var/lib/kubelet", "/home"])
+def test_hearth_places_no_agent_on_another_folder(guarded: Guarded, path: str) -> None:
+    """Whoever made such a pool, and also with a stolen token of Hearth's."""
+    with pytest.raises(Refused, match=f"{NOT_LISTED}: {path}"):
+        guarded.hearth().apply_agent(PoolAgent("gpu", IMAGE, path))
+
+
+def _folder(path: str) -> Change:
+    return lambda pod: pod["volumes"].append({"name": "more", "hostPath": {"path": path}})
+
+
+def _context(**fields: Any) -> Change:
+    return lambda pod: pod["containers"][0]["securityContext"].update(fields)
+
+
+def _init(pod: dict[str, Any]) -> None:
+    pod["initContainers"] = [{"name": "more", "image": "none"}]
+
+
+def _power(pod: dict[str, Any]) -> None:
+    pod["containers"][0]["securityContext"]["capabilities"] = {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
+
+
+CASES: dict[str, tuple[Change, str]] = {
+    "as Hearth makes it": (lambda pod: None, ""),
+    "another folder": (_folder("/etc/kubernetes"), NOT_LISTED),
+    "the root": (_folder("/"), NOT_LISTED),
+    "a name that only begins like a root": (_folder("/opt/dlami/nvme2"), NOT_LISTED),
+    "the node's network": (lambda pod: pod.update(hostNetwork=True), "neither network"),
+    "the node's processes": (lambda pod: pod.update(hostPID=True), "neither network"),
+    "the node's memory": (lambda pod: pod.update(hostIPC=True), "neither network"),
+    "privileged": (_context(privileged=True, allowPrivilegeEscalation=True), "no capability"),
+    "a way to more rights": (_context(allowPrivilegeEscalation=True), "no capability"),
+    "a writable root": (_context(readOnlyRootFilesystem=False), "no capability"),
+    "a capability": (_power, "no capability"),
+    "no word about it": (lambda pod: pod["containers"][0].pop("securityContext"), "no capability"),
+    "an init container with power": (_init, "no capability"),
+    "another account": (lambda pod: pod.update(serviceAccountName="default"), "nothing but agents"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_else_runs_beside_agents(guarded: Guarded, case: str) -> None:
+    """Not even for an administrator, in a pod or in the DaemonSet that would make it."""
+    change, says = CASES[case]
+    made = daemon_set(PoolAgent("gpu", IMAGE, "/opt/dlami/nvme"))
+    template = made["spec"]["template"]
+    change(template["spec"])
+    made["metadata"]["name"] = "by-hand"
+    # A DaemonSet restarts its pods, and pods of one that never gets a node do no harm.
+    template["spec"]["nodeSelector"] = {"no": "node"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "by-hand-"}, "spec": template["spec"]}
+    for path, document in ((names.DAEMON_SETS, made), (AGENT_PODS, pod)):
+        if says:
+            with pytest.raises(Refused, match=says):
+                guarded.admin.create(path, copy.deepcopy(document), manager="kubectl-create")
+        else:
+            guarded.admin.create(path, document, manager="kubectl-create")
+
+
+@pytest.mark.parametrize("data", [None, {}, {"x": "/"}, {"x": ""}, {"x": "/etc/"}], ids=str)
+def test_without_a_list_no_folder_is_allowed(guarded: Guarded, data: dict[str, str] | None) -> None:
+    """Nor by an entry that would mean everything."""
+    before = guarded.admin.get(ROOTS)
+    namespace, name = ROOTS.rpartition("/")[0], before["metadata"]["name"]
+    guarded.admin.delete(ROOTS)
+    try:
+        if data is not None:
+            document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+            guarded.admin.create(namespace, document, manager="test")
+        until(lambda: placed(guarded, "/opt/dlami/nvme") == "refused", "the list is another one")
+        for path in ("/opt/dlami/nvme", "/etc/kubernetes", "/etc"):
+            assert placed(guarded, path) == "refused", path
+    finally:
+        guarded.admin.delete(ROOTS)
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": before["data"]}
+        guarded.admin.apply(ROOTS, document, manager="hearth-install")
+        until(lambda: placed(guarded, "/opt/dlami/nvme") == "", "the list is known again")
+
+
+def placed(guarded: Guarded, path: str) -> str:
+    """What the API server would answer to an agent with this folder."""
+    document = daemon_set(PoolAgent("probe", IMAGE, path))
+    target = f"{names.DAEMON_SETS}/{document['metadata']['name']}"
+    return answered(lambda manager: guarded.admin.apply(target, document, manager=manager, dry_run=True))
+
+
+def test_hearth_says_of_a_node_what_is_warm(guarded: Guarded) -> None:
+    uid = guarded.contract.add_node("n-1")
+    hearth, label = guarded.hearth(), ready_label(DIGEST)
+    image = "inference.sagemaker.aws.amazon.com/image-cache-ready.x"
+    hearth.set_node_labels("n-1", uid, {label: "true", image: "true"})
+    hearth.set_node_taint("n-1", uid, COLD_TAINT, True)
+    hearth.set_node_taint("n-1", uid, COLD_TAINT, False)
+    hearth.set_node_labels("n-1", uid, {label: None, image: None})
+    assert label not in guarded.admin.get(f"{names.NODES}/n-1")["metadata"]["labels"]
+
+
+NODE_CASES: dict[str, tuple[dict[str, Any], str]] = {
+    "a new label": ({"metadata": {"labels": {"pool": "mine"}}}, "no label"),
+    "another value": ({"metadata": {"labels": {"hearth.dev/pool": "mine"}}}, "no label"),
+    "a label less": ({"metadata": {"labels": {"hearth.dev/pool": None}}}, "no label"),
+    "another label of the prefix's owner": (
+        {"metadata": {"labels": {"inference.sagemaker.aws.amazon.com/other": "x"}}}, "no label",
+    ),
+    "a taint": ({"spec": {"taints": [{"key": "x", "effect": "NoExecute"}]}}, "no taint"),
+    "a taint beside its own": (
+        {"spec": {"taints": [{"key": COLD_TAINT, "effect": "NoSchedule"}, {"key": "x", "effect": "NoSchedule"}]}},
+        "no taint",
+    ),
+    "cordoned": ({"spec": {"unschedulable": True}}, "cordons"),
+    "an annotation": ({"metadata": {"annotations": {"x": "y"}}}, "annotations"),
+    "a finalizer": ({"metadata": {"finalizers": ["hearth.dev/x"]}}, "finalizers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NODE_CASES)
+def test_hearth_changes_nothing_else_of_a_node(guarded: Guarded, case: str) -> None:
+    change, says = NODE_CASES[case]
+    guarded.contract.add_node("n-1")
+    with pytest.raises(Refused, match=says):
+        guarded.hearth().client.merge(f"{names.NODES}/n-1", change, manager="hearth")
+
+
+def test_others_change_nodes_as_ever(guarded: Guarded) -> None:
+    guarded.contract.add_node("n-1")
+    change = {"metadata": {"labels": {"pool": "x"}, "annotations": {"x": "y"}}, "spec": {"unschedulable": True}}
+    guarded.admin.merge(f"{names.NODES}/n-1", change, manager="kubectl-edit")
