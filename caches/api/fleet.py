@@ -1,4 +1,4 @@
-"""Clusters, node pools and nodes."""
+"""Node pools and nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from caches.api.base import DRY_RUN, PLAN_OR_WORK, WAIT, ApiRowsView, ApiView, o
 from caches.api.plans import plan_response
 from caches.api.serializers.entries import EntrySerializer
 from caches.api.serializers.fleet import (
-    ClusterSerializer,
     ForecastListSerializer,
     NodePoolChanges,
     NodePoolInput,
@@ -24,7 +23,7 @@ from caches.api.serializers.fleet import (
     NodeSerializer,
 )
 from caches.domain.plans import Plan
-from caches.filters import ClusterFilter, NodeEntryFilter, NodeFilter, NodePoolFilter
+from caches.filters import NodeEntryFilter, NodeFilter, NodePoolFilter
 from caches.models import CacheEntry
 from caches.selectors.entries import entries_list
 from caches.selectors.nodes import clusters_list, node_coverage, nodes_list, pools_list
@@ -33,7 +32,7 @@ from caches.services.pool_deletion import pool_delete, pool_delete_preview
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Scope
 from controlplane.accounts.permissions import require_target
-from controlplane.clusters.models import Cluster, Node, NodePool
+from controlplane.clusters.models import Node, NodePool
 from controlplane.clusters.services import pool_create, pool_create_check, pool_update, pool_update_check
 from controlplane.errors import FieldError, Invalid
 from controlplane.rest.etags import expected_version
@@ -43,22 +42,6 @@ from controlplane.rest.validation import flag
 def full_name(prefix: str = "") -> Concat:
     """A pool's name as it is shown, ``cluster.pool``; ``prefix`` leads from the row to the pool."""
     return Concat(f"{prefix}cluster__name", Value("."), f"{prefix}name", output_field=TextField())
-
-
-class ClusterList(ApiRowsView):
-    serializer_class = ClusterSerializer
-    filterset_class = ClusterFilter
-    ordering_fields = {"name": "name", "created_at": "created_at"}
-    ordering = "name"
-
-    def rows(self) -> QuerySet[Cluster]:
-        return clusters_list(targets=self.targets)
-
-
-class ClusterDetail(ApiView):
-    @extend_schema(responses=ClusterSerializer)
-    def get(self, request: Request, name: str) -> Response:
-        return self.answer(ClusterSerializer, one(clusters_list(targets=self.targets).filter(name=name)))
 
 
 class NodePoolList(ApiRowsView):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from caches.api import accounts, audit, catalogue, connections, entries, fleet, operations, pins, webhooks
+from caches.api import accounts, audit, catalogue, clusters, connections, entries, fleet, operations, pins, webhooks
 from controlplane.rest.docs import DocsView, SchemaView
 from controlplane.rest.views import RowsView
 
@@ -23,8 +23,9 @@ def rows(route: str, view: type[RowsView], name: str) -> list[URLPattern]:
 urlpatterns: list[URLPattern | URLResolver] = [
     *rows("source-connections", connections.ConnectionList, "connections"),
     path("source-connections/<slug:name>", connections.ConnectionDetail.as_view(), name="api-connection"),
-    *rows("clusters", fleet.ClusterList, "clusters"),
-    path("clusters/<slug:name>", fleet.ClusterDetail.as_view(), name="api-cluster"),
+    *rows("clusters", clusters.ClusterList, "clusters"),
+    path("clusters/<slug:name>", clusters.ClusterDetail.as_view(), name="api-cluster"),
+    path("clusters/<slug:name>/adopt", clusters.ClusterAdopt.as_view(), name="api-cluster-adopt"),
     *rows("node-pools", fleet.NodePoolList, "node-pools"),
     path("node-pools/<str:name>", fleet.NodePoolDetail.as_view(), name="api-node-pool"),
     *rows("nodes", fleet.NodeList, "nodes"),

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from controlplane.clusters.gateway import ClusterGateway
+from controlplane.clusters.gateway import ClusterGateway, GatewayError
 from controlplane.clusters.models import Cluster, ClusterType
 from controlplane.errors import Invalid
 
@@ -28,6 +28,31 @@ def gateway_for(cluster: Cluster) -> ClusterGateway:
             known = (cluster.type, cluster.address, _open(cluster))
             _gateways[cluster.pk] = known
         return known[2]
+
+
+def address_problem(type: str, address: str) -> str:
+    """Why no cluster of this type can be reached by this address, or "". Connects to nothing."""
+    if type != ClusterType.KUBERNETES:
+        return ""
+    from controlplane.clusters.kubernetes import addresses
+
+    return addresses.address_problem(address)
+
+
+def cluster_answer(cluster: Cluster) -> str:
+    """Ask the cluster once, for a few seconds: "" when it answers, otherwise what is wrong."""
+    try:
+        if cluster.type == ClusterType.KUBERNETES and cluster.pk not in _overrides:
+            from controlplane.clusters.kubernetes.access import access_for
+            from controlplane.clusters.kubernetes.client import KubeClient
+
+            client = KubeClient(lambda: access_for(cluster.address), connect_seconds=2.0, read_seconds=3.0)
+            client.get("/version")
+        else:
+            gateway_for(cluster).capabilities()
+    except GatewayError as error:
+        return str(error)
+    return ""
 
 
 def scheduling_lag(cluster: Cluster) -> timedelta:

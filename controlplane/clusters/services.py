@@ -20,6 +20,7 @@ from controlplane.clusters.node_rows import (
     nodes_relisted,
 )
 from controlplane.clusters.pool_rules import FIELDS, pool_problems, valid_name
+from controlplane.clusters.registry import address_problem, cluster_answer
 from controlplane.clusters.sinks import tell_pools_changed
 from controlplane.errors import Clash, FieldError, Invalid, Missing, Stale
 
@@ -28,6 +29,7 @@ __all__ = [
     "cluster_create",
     "cluster_failed",
     "cluster_pause",
+    "cluster_try",
     "node_assign_pools",
     "node_statuses",
     "nodes_changed",
@@ -45,14 +47,25 @@ def cluster_create(*, actor: Actor, name: str, type: str, address: str) -> Clust
     if type not in ClusterType.values:
         problems.append(FieldError("type", "invalid", f"must be one of {', '.join(ClusterType.values)}"))
     if not 0 < len(address) <= 500 or not address.isprintable():
-        wanted = "must be a folder (Local), or <kubeconfig>[#<context>] or in-cluster (Kubernetes)"
-        problems.append(FieldError("address", "invalid", wanted))
+        detail = "must be a folder (Local), or <kubeconfig>[#<context>] or in-cluster (Kubernetes)"
+        problems.append(FieldError("address", "invalid", detail))
+    elif problem := address_problem(type, address):
+        problems.append(FieldError("address", "unusable", f"cannot be used: {problem}"))
     _refuse("cluster", problems)
     with transaction.atomic():
         cluster, created = Cluster.objects.get_or_create(name=name, defaults={"type": type, "address": address})
         if not created:
             raise _taken("cluster", name)
         _audit(actor, "cluster.create", "Cluster", cluster.pk, name, None, {"type": type, "address": address})
+    return cluster
+
+
+def cluster_try(*, cluster_id: UUID) -> Cluster:
+    """Ask a cluster that is new once, so that what is wrong with it is seen at once; the watcher goes on asking."""
+    cluster = Cluster.objects.get(pk=cluster_id)
+    if error := cluster_answer(cluster):
+        cluster_failed(cluster_id=cluster_id, error=error)
+        cluster.refresh_from_db()
     return cluster
 
 
