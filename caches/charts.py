@@ -1,12 +1,13 @@
 """Chart specs as plain dicts (tests hand them to go.Figure, which rejects any unknown property).
 
 Colours are names of CSS variables in ``meta.tokens``; static/js/charts.js turns them into the page's theme. Every
-clickable mark carries its page in ``customdata``.
+clickable mark has its page in ``customdata``, which charts.js fills in for the heatmap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from caches.models import ModelVersion
@@ -41,35 +42,50 @@ _SIGNS = {
     "Failed": "✕",
     "Unknown": "",  # the hatch says it
 }
+_WHOLE = ("Ready", "Verifying", "Unknown")  # nearly always with all their bytes
 _PLAIN: Spec = {"showgrid": False, "zeroline": False, "fixedrange": True, "automargin": True}
 
 
-def coverage_heatmap(matrix: Matrix, *, cell_url: Callable[[Node, ModelVersion, MatrixCell], str]) -> Spec:
-    """Nodes down, versions across; unknown cells are hatched by a bar drawn over them."""
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where the heatmap leads. ``reason`` follows the version's address and opens why it is not warm on that node."""
+
+    node: Callable[[Node], str]
+    reason: Callable[[Node], str]
+    version: Callable[[ModelVersion], str]
+
+
+def coverage_heatmap(matrix: Matrix, *, links: Links) -> Spec:
+    """Nodes down, versions across; unknown cells are hatched by a bar drawn over them.
+
+    What is the same for a row, a column or a state is said once: charts.js puts each cell's sign, words and page
+    together. ``meta.done`` has the cells whose bytes do not follow from their state, ``meta.loose`` those that are
+    there without being wanted, both as [row, column, …].
+    """
     rows, columns = matrix.nodes, matrix.versions
     cells = [[matrix.cells[node.id, version.artifact_id] for version in columns] for node in rows]  # type: ignore[index]
-    urls = [
-        [cell_url(node, version, cell) for version, cell in zip(columns, line, strict=True)]
-        for node, line in zip(rows, cells, strict=True)
-    ]
-    on, names = [_safe(node.name) for node in rows], [_safe(version.full_name) for version in columns]
+    placed = [(y, x, cell) for y, row in enumerate(cells) for x, cell in enumerate(row) if cell.state]
+    names = [_safe(version.full_name) for version in columns]
     heat: Spec = {
         "type": "heatmap",
         "z": [[_SCALE.index(cell.state) for cell in row] for row in cells],
         "zmin": 0,
         "zmax": len(_SCALE),
-        "text": [[_sign(cell) for cell in row] for row in cells],
         "texttemplate": "%{text}",
-        "hovertext": [
-            [_hover(node, version, cell) for version, cell in zip(names, row, strict=True)]
-            for node, row in zip(on, cells, strict=True)
-        ],
         "hovertemplate": "%{hovertext}<extra></extra>",
-        "customdata": urls,
         "showscale": False,
         "xgap": 3,
         "ygap": 3,
-        "meta": {"tokens": [_TOKENS[state] for state in _SCALE]},
+        "meta": {
+            "tokens": [_TOKENS[state] for state in _SCALE],
+            "states": list(_SCALE),
+            "signs": [_SIGNS[state] for state in _SCALE],
+            "rows": [[_safe(node.name), links.node(node), links.reason(node)] for node in rows],
+            "columns": [[_safe(v.full_name), links.version(v), v.artifact.size_bytes] for v in columns],  # type: ignore[union-attr]
+            "whole": list(_WHOLE),
+            "done": [[y, x, cell.bytes_done] for y, x, cell in placed if cell.bytes_done != _usual(cell)],
+            "loose": [[y, x] for y, x, cell in placed if not cell.wanted and cell.state != "Ready"],
+        },
     }
     unknown = [(y, x) for y, row in enumerate(cells) for x, cell in enumerate(row) if cell.state == "Unknown"]
     layout: Spec = {
@@ -85,23 +101,22 @@ def coverage_heatmap(matrix: Matrix, *, cell_url: Callable[[Node, ModelVersion, 
         | _ticks([_safe(node.name) for node in rows])
         | {"autorange": False, "range": [len(rows) - 0.5, -0.5]},
     }
-    return {"data": [heat, *([_hatch(unknown, urls)] if unknown else [])], "layout": layout}
+    return {"data": [heat, *([_hatch(unknown)] if unknown else [])], "layout": layout}
 
 
 def _ticks(labels: Sequence[str]) -> Spec:
     return {"tickmode": "array", "tickvals": list(range(len(labels))), "ticktext": list(labels)}
 
 
-def _hatch(cells: Sequence[tuple[int, int]], urls: Sequence[Sequence[str]]) -> Spec:
+def _hatch(cells: Sequence[tuple[int, int]]) -> Spec:
     return {
         "type": "bar",
         "x": [x for _, x in cells],
         "base": [y - 0.45 for y, _ in cells],
         "y": [0.9 for _ in cells],
         "width": 0.97,
-        "customdata": [urls[y][x] for y, x in cells],
         "hoverinfo": "skip",
-        "text": ["unknown"] * len(cells),
+        "text": "unknown",
         "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,
@@ -111,16 +126,9 @@ def _hatch(cells: Sequence[tuple[int, int]], urls: Sequence[Sequence[str]]) -> S
     }
 
 
-def _sign(cell: MatrixCell) -> str:
-    if cell.state == "Downloading" and cell.bytes_total:
-        return f"↓ {100 * cell.bytes_done // cell.bytes_total} %"
-    return _SIGNS[cell.state]
-
-
-def _hover(node: str, version: str, cell: MatrixCell) -> str:
-    state = cell.state or "Not wanted here"
-    share = f"<br>{cell.bytes_done:,} of {cell.bytes_total:,} bytes" if cell.bytes_total and cell.state else ""
-    return f"<b>{version}</b> on {node}<br>{state}{share}"
+def _usual(cell: MatrixCell) -> int:
+    """The bytes that are there of a cell in this state, unless it is said otherwise."""
+    return cell.bytes_total if cell.state in _WHOLE else 0
 
 
 def _safe(text: str) -> str:

@@ -19,7 +19,7 @@ from caches.selectors.operations import operations_list
 from controlplane.accounts.access import targets_filter
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.documents import Action, EntryState, NodeState
-from controlplane.clusters.models import Node
+from controlplane.clusters.models import Cluster, Node
 from controlplane.operations.models import ACTIVE_STATES, Operation
 
 CLUSTER_SILENT = timedelta(seconds=60)
@@ -77,6 +77,14 @@ def stale_reason(*, now: datetime, targets: Targets = None) -> str:
         if now - cluster.observed_at > CLUSTER_SILENT:
             return f"the watcher last heard from {cluster.name} at {cluster.observed_at:%H:%M:%S} UTC"
     return ""
+
+
+def cluster_state(cluster: Cluster, *, now: datetime) -> str:
+    """Unreachable with an error of the watcher, Unknown when it has not been heard lately, otherwise Reachable."""
+    if cluster.error:
+        return "Unreachable"
+    heard = cluster.observed_at is not None and now - cluster.observed_at <= CLUSTER_SILENT
+    return "Reachable" if heard else UNKNOWN
 
 
 def _entry_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:

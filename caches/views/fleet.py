@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from typing import cast
 from urllib.parse import urlencode
@@ -19,20 +19,20 @@ from django.utils.safestring import SafeString
 
 from caches import charts
 from caches.filters import NodeFilter
-from caches.models import ModelVersion
 from caches.selectors.coverage import pools_coverage
 from caches.selectors.entries import artifact_name, entries_list
 from caches.selectors.loop_words import next_step_of
-from caches.selectors.matrix import Matrix, MatrixCell, pool_matrix
+from caches.selectors.matrix import pool_matrix
 from caches.selectors.nodes import NodeCoverage, clusters_list, last_known, node_coverage, nodes_list, pools_list
 from caches.selectors.operations import operation_of_pool
+from caches.selectors.overview import cluster_state
 from caches.selectors.previews import node_forecast
 from caches.views.base import View, curl, filtered, may, node_url, readable, show, version_url
 from caches.views.columns import entry_columns, entry_export_columns
 from caches.views.entries import entry_actions
 from caches.views.fleet_columns import forecast_columns, node_columns, pool_columns
 from controlplane.accounts.models import Role
-from controlplane.clusters.documents import EntryState, NodeState
+from controlplane.clusters.documents import NodeState
 from controlplane.clusters.models import Node, NodePool
 from controlplane.errors import Missing
 from controlplane.web.formats import bytes_text, percent_text
@@ -58,11 +58,12 @@ def fleet(request: HttpRequest, suffix: str = "") -> HttpResponse:
         url=lambda row: reverse("pool", args=[row.pool.full_name]),
     )
     loose = nodes_list(targets=targets, now=now).filter(pool__isnull=True, lost_at__isnull=True)
+    clusters = [(row, cluster_state(row, now=now)) for row in clusters_list(targets=targets).order_by("name")]
     nodes = Table(request, loose, node_columns({}), name="loose", caption="Nodes outside every pool", prefix="l")
     return show(
         request,
         "pages/fleet.html",
-        {"clusters": clusters_list(targets=targets).order_by("name"), "has_loose": loose.exists()},
+        {"clusters": clusters, "has_loose": loose.exists()},
         title="Fleet",
         section="fleet",
         tables=(pools, nodes),
@@ -102,7 +103,7 @@ def pool(request: HttpRequest, name: str, suffix: str = "") -> HttpResponse:
                 (node, state_cells(matrix.cells[node.id, version.artifact_id].state for version in matrix.versions))  # type: ignore[index]
                 for node in matrix.nodes
             ],
-            "heatmap": charts.coverage_heatmap(matrix, cell_url=cell_urls(matrix)),
+            "heatmap": charts.coverage_heatmap(matrix, links=HEATMAP_LINKS),
             "loop": loop,
             "next_step": next_step_of(loop.error if loop else ""),
             "deleting": operation_of_pool(found) if found.deleting_at else None,
@@ -174,24 +175,17 @@ def node(request: HttpRequest, node_id: UUID, suffix: str = "") -> HttpResponse:
     )
 
 
-def cell_urls(matrix: Matrix) -> Callable[[Node, ModelVersion, MatrixCell], str]:
-    """A cell that should be warm and is not leads to the reason, every other one to its node."""
-    # Rows and columns are few, cells are many: no address is made twice.
-    nodes = {node.id: node_url(node) for node in matrix.nodes}
-    reasons = {node.id: f"?{urlencode({'why': node.name})}#why-{node.id}" for node in matrix.nodes}
-    versions = {version.id: version_url(version) for version in matrix.versions}
-
-    def url(node: Node, version: ModelVersion, cell: MatrixCell) -> str:
-        if cell.wanted and cell.state != EntryState.READY:
-            return versions[version.id] + reasons[node.id]
-        return nodes[node.id]
-
-    return url
+# A cell that should be warm and is not leads to the reason, every other one to its node.
+HEATMAP_LINKS = charts.Links(
+    node=node_url,
+    reason=lambda node: f"?{urlencode({'why': node.name})}#why-{node.id}",
+    version=version_url,
+)
 
 
 @cache
 def _state_cell(state: str) -> SafeString:
-    return format_html('<td class="word tone-{}">{}</td>', look_of(state).tone, words_of(state) or "Not wanted")
+    return format_html('<td class="{}">{}</td>', look_of(state).tone, words_of(state) or "Not wanted")
 
 
 def state_cells(states: Iterable[str]) -> SafeString:

@@ -54,9 +54,9 @@ LOOKS = {
     "Matches": Look(_OK, "check", "The source still has exactly these files."),
     "Drifted": Look(_WARN, "alert", "The source changed under the same address."),
     "Unchecked": Look(_UNKNOWN, "question", "Not compared yet."),
-    "Unreachable": Look(_BAD, "cross", "The source did not answer."),
+    "Unreachable": Look(_BAD, "cross", "It did not answer."),
     # connections, tokens, pins
-    "Reachable": Look(_OK, "check", "The last check could list and read."),
+    "Reachable": Look(_OK, "check", "It answered when it was asked last."),
     "AccessDenied": Look(_BAD, "lock", "The store refused these credentials."),
     "Active": Look(_OK, "check", "In force."),
     "Suspended": Look(_IDLE, "pause", "Nothing new is fetched; what is there stays."),

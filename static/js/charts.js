@@ -26,6 +26,7 @@ function themed(spec, figure) {
   const paint = (token) => (typeof token === "string" && token.startsWith("--") ? colour(token, probe) : token);
   const text = paint("--text"), line = paint("--line"), surface = paint("--surface");
   const copy = structuredClone(spec);
+  if (copy.data[0]?.meta?.states) unpack(copy.data);
   for (const trace of copy.data) {
     const { tokens = [], text: textToken } = trace.meta ?? {};
     if (trace.type === "heatmap") {
@@ -42,6 +43,27 @@ function themed(spec, figure) {
   for (const axis of ["xaxis", "yaxis"]) if (copy.layout[axis]) Object.assign(copy.layout[axis], { gridcolor: line, linecolor: line, tickcolor: line });
   probe.remove();
   return copy;
+}
+
+// The heatmap comes with what belongs to a row, a column or a state once; each cell's sign, words and page are made here.
+function unpack([heat, hatch]) {
+  const { states, signs, rows, columns, whole, done, loose } = heat.meta;
+  const key = (y, x) => `${y},${x}`;
+  const bytes = new Map(done.map(([y, x, count]) => [key(y, x), count]));
+  const unwanted = new Set(loose.map(([y, x]) => key(y, x)));
+  const cells = heat.z.map((line, y) => line.map((index, x) => {
+    const state = states[index], [node, nodePage, reason] = rows[y], [version, versionPage, total] = columns[x];
+    const there = bytes.get(key(y, x)) ?? (whole.includes(state) ? total : 0);
+    const share = state && total ? `<br>${there.toLocaleString("en-US")} of ${total.toLocaleString("en-US")} bytes` : "";
+    const sign = state === "Downloading" && total ? `${signs[index]} ${Math.floor(100 * there / total)} %` : signs[index];
+    const cold = state && state !== "Ready" && !unwanted.has(key(y, x));
+    return { sign, words: `<b>${version}</b> on ${node}<br>${state || "Not wanted here"}${share}`,
+             page: cold ? versionPage + reason : nodePage };
+  }));
+  heat.text = cells.map((line) => line.map((cell) => cell.sign));
+  heat.hovertext = cells.map((line) => line.map((cell) => cell.words));
+  heat.customdata = cells.map((line) => line.map((cell) => cell.page));
+  if (hatch) hatch.customdata = hatch.x.map((x, n) => heat.customdata[Math.round(hatch.base[n] + 0.45)][x]);
 }
 
 async function draw(figure) {

@@ -14,15 +14,16 @@ from django.utils import timezone
 
 from caches import charts
 from caches.selectors.matrix import pool_matrix
-from caches.views.fleet import cell_urls
+from caches.views.fleet import HEATMAP_LINKS
 from controlplane.clusters.models import Node
 from tests import factories
 from tests.views.conftest import Stage
+from tests.views.heatmap import unpacked
 
 
 def heatmap(stage: Stage) -> dict[str, Any]:
     matrix = pool_matrix(stage.pool, now=timezone.now())
-    return charts.coverage_heatmap(matrix, cell_url=cell_urls(matrix))
+    return charts.coverage_heatmap(matrix, links=HEATMAP_LINKS)
 
 
 def disk(**changes: Any) -> dict[str, Any]:
@@ -65,20 +66,18 @@ def test_it_hatches_a_silent_node_also_when_its_cluster_calls_it_not_ready(stage
 
 
 def test_it_leads_to_the_node_or_to_the_reason(stage: Stage, victor: Client) -> None:
-    heat, hatch = heatmap(stage)["data"]
-    urls = heat["customdata"]
+    urls = unpacked(heatmap(stage))["customdata"]
     n1, n2, n3, n4 = stage.nodes
     assert urls[0] == [f"/nodes/{n1.id}", f"/nodes/{n1.id}"]
     for line, node in zip(urls[1:], (n2, n3, n4), strict=True):
         assert line == [f"/models/llama/versions/v1?why={node.name}#why-{node.id}", f"/nodes/{node.id}"]
-    assert hatch["customdata"] == [urls[3][0]]
     page = victor.get(urls[2][0].partition("#")[0]).content.decode()
     assert re.search(rf'<details[^>]*id="why-{n3.id}" open>', page)
     assert not re.search(rf'<details[^>]*id="why-{n2.id}" open>', page)
 
 
 def test_it_shows_progress_in_the_cell(stage: Stage) -> None:
-    assert heatmap(stage)["data"][0]["text"][1][0] == "↓ 25 %"
+    assert unpacked(heatmap(stage))["text"][1][0] == "↓ 25 %"
 
 
 def test_it_has_a_sign_and_a_colour_for_every_state() -> None:
@@ -87,7 +86,7 @@ def test_it_has_a_sign_and_a_colour_for_every_state() -> None:
 
 def test_it_draws_an_empty_pool(db: None) -> None:
     matrix = pool_matrix(factories.pool(), now=timezone.now())
-    spec = charts.coverage_heatmap(matrix, cell_url=cell_urls(matrix))
+    spec = charts.coverage_heatmap(matrix, links=HEATMAP_LINKS)
     go.Figure(spec)
     assert len(spec["data"]) == 1
 

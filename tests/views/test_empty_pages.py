@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -151,10 +152,30 @@ def test_it_shows_paused_pools_and_failed_planning(stage: Stage, victor: Client)
     assert "Paused." not in Page(victor.get("/fleet/lab.gpu").content).text
     Cluster.objects.update(paused=True)
     assert "Paused." in Page(victor.get("/fleet/lab.gpu").content).text
-    assert "· paused" in Page(victor.get("/fleet").content).text
+    assert "lab Local Reachable Paused" in Page(victor.get("/fleet").content).text
     PoolLoop.objects.create(pool=stage.pool, error="a pin names a label that no node has")
     page = Page(victor.get("/fleet/lab.gpu").content)
     assert "The last planning had problems. a pin names a label that no node has" in page.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "tone"),
+    [
+        ({}, "Reachable", "ok"),
+        ({"observed_at": timezone.now() - timedelta(minutes=5)}, "Unknown", "unknown"),
+        ({"observed_at": None}, "Unknown", "unknown"),
+        ({"error": "401 from the API server"}, "Unreachable", "bad"),
+    ],
+)
+def test_it_shows_each_cluster_with_its_type_and_last_contact(
+    fields: dict[str, Any], state: str, tone: str, stage: Stage, victor: Client
+) -> None:
+    Cluster.objects.update(type="Kubernetes", **{"observed_at": timezone.now(), **fields})
+    row = Page(victor.get("/fleet").content).page.one("section", aria_labelledby="clusters").one("tbody").one("tr")
+    [pill] = [one for one in row.walk() if "pill" in one.attrs.get("class", "").split()]
+    assert (pill.text.strip(), f"tone-{tone}" in pill.attrs["class"]) == (state, True)
+    assert "lab Kubernetes" in row.text and fields.get("error", "") in row.text
+    assert bool(row.all("time")) is (fields.get("observed_at", True) is not None)
 
 
 def test_it_calls_an_expired_and_a_revoked_token_by_their_names(ada: Client) -> None:

@@ -14,13 +14,14 @@ from django.utils import timezone
 from caches import charts
 from caches.models import CacheEntry, Pin
 from caches.selectors.matrix import pool_matrix
-from caches.views.fleet import cell_urls, state_cells
+from caches.views.fleet import HEATMAP_LINKS, state_cells
 from controlplane.clusters.documents import EntryState
 from controlplane.clusters.models import Node
 from controlplane.web.tones import look_of
 from tests import factories
 from tests.factories import MIB
 from tests.views.conftest import Stage
+from tests.views.heatmap import unpacked
 from tests.views.reading import Element, Page
 
 SHOWN = [state for state in EntryState if state not in (EntryState.ABSENT, EntryState.LOST)]
@@ -28,12 +29,12 @@ SHOWN = [state for state in EntryState if state not in (EntryState.ABSENT, Entry
 
 def figure(stage: Stage) -> dict[str, Any]:
     matrix = pool_matrix(stage.pool, now=timezone.now())
-    return charts.coverage_heatmap(matrix, cell_url=cell_urls(matrix))
+    return charts.coverage_heatmap(matrix, links=HEATMAP_LINKS)
 
 
 def first_cell(stage: Stage) -> tuple[str, str, str]:
     """Colour, sign and words of llama on n2."""
-    heat = figure(stage)["data"][0]
+    heat = unpacked(figure(stage))
     return heat["meta"]["tokens"][heat["z"][1][0]], heat["text"][1][0], heat["hovertext"][1][0]
 
 
@@ -85,7 +86,7 @@ def test_it_hatches_exactly_the_cells_that_nobody_knows(stage: Stage) -> None:
     unknown = {(x, y) for y, row in enumerate(heat["z"]) for x, z in enumerate(row) if charts._SCALE[z] == "Unknown"}
     drawn = {(x, round(base + 0.45)) for x, base in zip(hatch["x"], hatch["base"], strict=True)}
     assert drawn == unknown and len(unknown) == 5
-    assert set(hatch["text"]) == {"unknown"}, "the hatch says it in a word, too"
+    assert hatch["text"] == "unknown", "the hatch says it in a word, too"
     Node.objects.update(reported_at=timezone.now(), observed_at=timezone.now())
     assert len(figure(stage)["data"]) == 1, "nothing is hatched where everything is known"
 
@@ -95,9 +96,44 @@ def test_it_leaves_out_what_a_pin_does_not_choose(stage: Stage) -> None:
     Node.objects.filter(name="n4").update(labels={"hearth.dev/pool": "gpu", "zone": "b"})
     for entry in (stage.downloading, stage.failed):
         entry.delete()
-    heat = figure(stage)["data"][0]
+    heat = unpacked(figure(stage))
     assert [charts._SCALE[row[0]] for row in heat["z"]] == ["Ready", "", "", "Unknown"]
     assert heat["hovertext"][1][0] == "<b>llama v1</b> on n2<br>Not wanted here"
+
+
+def test_it_stays_small_for_many_nodes_and_versions(stage: Stage, victor: Client) -> None:
+    """Ready, absent and unknown cells alike: a refresh every few seconds must not cost megabytes."""
+    versions = [factories.version(model=f"model-{number:02}") for number in range(30)]
+    for version in versions:
+        factories.pin(of=version, pools=(stage.pool,))
+    stale = timezone.now() - timedelta(days=1)
+    nodes = [factories.node(of=stage.pool, name=f"gpu-node-{number:03}") for number in range(40)]
+    Node.objects.filter(pk__in=[node.pk for node in nodes[20:]]).update(reported_at=stale)
+    CacheEntry.objects.bulk_create(
+        CacheEntry(node=node, artifact=version.artifact, state="Ready", desired="Ensure", bytes_done=100 * MIB)
+        for node in nodes[:10]
+        for version in versions
+    )
+    before = len(victor.get("/fleet/lab.gpu?state=Lost").content)
+    cells = 44 * 32
+    Pin.objects.exclude(pk=stage.pin.pk).update(removed_at=timezone.now())
+    CacheEntry.objects.filter(node__in=nodes).delete()
+    without = len(victor.get("/fleet/lab.gpu?state=Lost").content)
+
+    assert (before - without) / cells < 60, "bytes for each cell, in the figure and its table together"
+
+
+def test_it_names_bytes_only_where_the_state_does_not_tell_them(stage: Stage) -> None:
+    meta = figure(stage)["data"][0]["meta"]
+
+    # n2 downloads llama, n3 failed on the way; what is Ready, absent or unknown needs no number.
+    assert {(meta["rows"][y][0], meta["columns"][x][0]) for y, x, _ in meta["done"]} <= {
+        ("n2", "llama v1"),
+        ("n3", "llama v1"),
+        ("n4", "llama v1"),
+    }
+    CacheEntry.objects.filter(pk=stage.ready.pk).update(bytes_done=7)
+    assert "7 of 104,857,600 bytes" in unpacked(figure(stage))["hovertext"][0][0]
 
 
 def test_it_says_the_same_in_the_table_below(stage: Stage, victor: Client) -> None:
@@ -113,8 +149,8 @@ def test_it_says_the_same_in_the_table_below(stage: Stage, victor: Client) -> No
 
 def test_it_makes_cells_of_states_that_it_never_heard_of_look_idle() -> None:
     html = state_cells(["Ready", "", "Odd<b>", "Ready"])
-    assert html.count("tone-ok") == 2 and "Not wanted" in html
-    assert "<b>" not in html and 'tone-idle">Odd' in html
+    assert html.count('class="ok"') == 2 and "Not wanted" in html
+    assert "<b>" not in html and 'class="idle">Odd' in html
 
 
 def chain(client: Client, node: Node) -> Element:
