@@ -6,6 +6,7 @@ empty cluster; what people pinned is in the database and is warmed again.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import re
@@ -24,7 +25,7 @@ from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.install import apply_documents, documents
 from controlplane.embedded import records
 from controlplane.embedded.files import write_private
-from controlplane.embedded.kube import binaries
+from controlplane.embedded.kube import binaries, rootfs
 from controlplane.embedded.kube.cluster import KubeCluster, missing_for_nodes
 from controlplane.embedded.kube.images import IMAGE, Builder
 from controlplane.embedded.kube.node import MEBIBYTE
@@ -53,7 +54,6 @@ class KubeSide:
         self._say = say
         self._cluster: KubeCluster | None = None
         self._machines: Machines | None = None
-        self._image = ""
 
     def __enter__(self) -> Self:
         return self
@@ -64,21 +64,18 @@ class KubeSide:
             self._cluster.stop()
 
     def prepare(self) -> None:
-        """What is made once for a machine: the programs and the image. EmbeddedError where nodes cannot run."""
+        """Build the programs, once for a machine. EmbeddedError where nodes cannot run."""
         require_machine(self.folder)
         binaries.build(self._say)
-        builder = Builder()
-        often = "once for this machine (about two minutes)" if builder.is_new else "from what changed"
-        with Moving(f"Building the agent's image {often}", self._say):
-            self._image = builder.build(ROOT, ROOT / "Dockerfile", IMAGE)
 
     def start(self, s3: S3 | None) -> dict[str, str]:
         """Start the cluster and install Hearth on it; returns what Hearth's processes must know.
 
         The S3 server listens on loopback; pods reach it at an address of their own network, and so do we.
         """
+        built = self._build()
         with Moving("Starting Kubernetes: etcd, API server, scheduler, controllers", self._say):
-            self._cluster = cluster = KubeCluster(self.folder, label="Hearth's Kubernetes", registry=True)
+            self._cluster = cluster = KubeCluster(self.folder, label="Kubernetes", registry=True, keep_images=True)
             cluster.start()
         for index, (name, pool, size) in enumerate(NODES):
             labels = {POOL_LABEL: pool, ZONE_LABEL: f"zone-{index + 1}"}
@@ -86,7 +83,7 @@ class KubeSide:
                 cluster.add_node(name, labels=labels, disk_bytes=size * MEBIBYTE)
         self._machines = Machines(cluster)
         with Moving("Putting the agent's image into the cluster's registry", self._say):
-            image = Builder().push(self._image, cluster.registry)
+            image = Builder().push(built, cluster.registry)
         with Moving("Installing Hearth's definitions, rights and admission policies", self._say):
             client = _administrator(cluster)
             install(client, cluster.cache_path)
@@ -103,6 +100,16 @@ class KubeSide:
             env["HEARTH_DEMO_S3_FILE"] = str(connection)
         return env
 
+    def _build(self) -> str:
+        """The image's local name. It has the content's in it: whether it was built is known in a moment."""
+        builder, tag = Builder(), f"{IMAGE.partition(':')[0]}:{_content()}"
+        if builder.has(tag):
+            return f"localhost/{tag}"
+        often = "once for this machine (about two minutes)" if builder.is_new else "from what changed"
+        with Moving(f"Building the agent's image {often}", self._say):
+            shutil.rmtree(self.folder / "registry", ignore_errors=True)  # whose images would only grow in number
+            return builder.build(ROOT, ROOT / "Dockerfile", tag)
+
     def check(self) -> list[str]:
         """Keep it running and do what people asked of its machines; returns a sentence for each event."""
         return self._machines.check() if self._machines is not None else []
@@ -110,13 +117,15 @@ class KubeSide:
     def greeting(self) -> str:
         """How a person looks at it."""
         assert self._cluster is not None, "only after start"
-        kubectl = shutil.which("kubectl") or str(Path(sys.executable).with_name("kubectl"))
+        programs = Path(sys.executable).parent
+        kubectl = "kubectl" if shutil.which("kubectl") else str(programs / "kubectl")
         return (
-            f"\n  Kubernetes {binaries.kubernetes_version()} with {len(NODES)} nodes runs beside it:\n"
+            f"\n  Kubernetes {binaries.kubernetes_version()} with {len(NODES)} nodes; look at it from another window:\n"
             f"    export KUBECONFIG={self._cluster.kubeconfig}\n"
             f"    {kubectl} get nodecaches\n"
-            "  Kill a node and see:\n"
-            f"    {sys.executable} manage.py kube stop node-a\n"
+            "  Kill a node and see what happens, then bring it back:\n"
+            f"    {programs / 'python'} {ROOT / 'manage.py'} kube stop node-a\n"
+            f"    {programs / 'python'} {ROOT / 'manage.py'} kube start node-a\n"
         )
 
     def _let_hearth_in(self, client: KubeClient) -> Path:
@@ -168,6 +177,18 @@ def install(client: KubeClient, cache_path: Path) -> None:
     for path in (names.NODE_CACHES, names.MANIFESTS):
         if not records.wait_until(lambda path=path: _answers(client, path), _PATIENCE):  # type: ignore[misc]
             raise EmbeddedError(f"The API server does not serve {path}. Its log: logs/apiserver.log")
+
+
+def _content() -> str:
+    """Differs when anything does that goes into the image: what .dockerignore lets in, the recipe, the base."""
+    content = hashlib.sha256(rootfs.fingerprint().encode())
+    let_in = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for top in ("Dockerfile", ".dockerignore", *let_in):
+        for path in sorted((ROOT / top).rglob("*")) if (ROOT / top).is_dir() else [ROOT / top]:
+            if path.is_file() and "__pycache__" not in path.parts:
+                content.update(f"\0{path.relative_to(ROOT)}\0".encode())
+                content.update(path.read_bytes())
+    return content.hexdigest()[:16]
 
 
 def _with_root(item: dict[str, Any], cache_path: str) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from typing import IO, Self
 
 Say = Callable[[str], object]
 _REPAINT = 0.5  # seconds
+_SOON = 2.0  # seconds until the first line of a log
 _REPEAT = 30.0  # seconds between the lines of a log
 _WIDTH = 100
 
@@ -31,8 +32,6 @@ class Moving:
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
-        if self._terminal is None:
-            self._say(f"{self.what} …")
         self._thread.start()
         return self
 
@@ -47,13 +46,19 @@ class Moving:
             self._say(f"{self.what}: stopped after {self._seconds()}")
 
     def _move(self) -> None:
-        pause = _REPEAT if self._terminal is None else _REPAINT
+        # What is done in a moment needs no line of its own before it is.
+        pause = _SOON if self._terminal is None else _REPAINT
         while not self._ended.wait(pause):
-            line = f"{self.what}: {self.detail + ', ' if self.detail else ''}{self._seconds()}"
-            if self._terminal is None:
-                self._say(line)
+            if self._terminal is not None:
+                self._paint(f"{self.what}: {self._detail()}{self._seconds()}")
+            elif pause == _SOON:
+                self._say(f"{self.what} …")
+                pause = _REPEAT
             else:
-                self._paint(line)
+                self._say(f"{self.what}: {self._detail()}{self._seconds()}")
+
+    def _detail(self) -> str:
+        return f"{self.detail}, " if self.detail else ""
 
     def _paint(self, text: str) -> None:
         assert self._terminal is not None

@@ -147,6 +147,8 @@ def _start(
         servers.await_s3()
     if kube is not None:
         env.update(kube.start(servers.s3 if options.demo else None))
+        # The agents get their image while the demo's models are uploaded.
+        supervisor.start(*others)
     if demo:
         with _command(options, env, "bootstrap_demo") as making:
             while not known and making.poll() is None and not password.exists():
@@ -158,8 +160,9 @@ def _start(
                 for line in supervisor.check():
                     say(line)
                 time.sleep(0.1)
-    supervisor.start(*others)
-    if kube is not None:
+    if kube is None:
+        supervisor.start(*others)
+    else:
         say(kube.greeting())
     say(f"Everything runs (after {time.monotonic() - began:.0f} s).")
 

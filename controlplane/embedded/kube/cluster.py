@@ -20,9 +20,10 @@ from controlplane.embedded.kube.registry import Registry, busybox_layer
 from controlplane.embedded.problems import EmbeddedError
 from controlplane.embedded.processes import Supervisor
 
-_FRESH = ("etcd", "pki", "admin.kubeconfig", "nodes", "registry", "cache", "ledger")
+_FRESH = {"etcd", "pki", "admin.kubeconfig", "nodes", "registry", "cache", "ledger"}
 _NEEDED = ("containerd", "runc", "buildah", "docker-registry", "busybox", "ip", "unshare", "nsenter")
 _PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_ATTEMPTS = 20
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -30,11 +31,19 @@ class KubeCluster:
     """``with KubeCluster(folder, label="This test run") as cluster:`` and it answers; leaving the block stops it all.
 
     Every start begins with an empty cluster and puts back what an earlier owner of the folder left on the machine.
-    ``label`` says in messages whose it is. Nodes need root; a ``registry`` is there for their images. A node that says
-    nothing for ``silence`` seconds becomes Unknown.
+    ``label`` says in messages whose it is. Nodes need root; a ``registry`` is there for their images, and with
+    ``keep_images`` the next start finds them. A node that says nothing for ``silence`` seconds becomes Unknown.
     """
 
-    def __init__(self, folder: Path, *, label: str, registry: bool = False, silence: int = control.SILENCE) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        label: str,
+        registry: bool = False,
+        keep_images: bool = False,
+        silence: int = control.SILENCE,
+    ) -> None:
         self.folder = folder.absolute()
         self.cache_path = self.folder / "cache"
         self.token = secrets.token_hex(3)
@@ -44,6 +53,7 @@ class KubeCluster:
         self.pause_image = ""
         self.supervisor = Supervisor(self.folder, label=label)
         self._registry = Registry(self.folder / "registry", ports.free_port()) if registry else None
+        self._kept = {"registry"} if keep_images else set()
         self._claim: network.Claim | None = None
         self._control: control.ControlPlane | None = None
         self._silence = silence
@@ -63,7 +73,7 @@ class KubeCluster:
             cleanup.clean_abandoned(but=self.folder)
         self.supervisor.__enter__()
         try:
-            for name in _FRESH:
+            for name in _FRESH - self._kept:
                 _remove(self.folder / name)
             self._claim = network.claim()
             self._control = control.ControlPlane(self.folder, self.binaries, self._claim.network, self._silence)
@@ -80,7 +90,7 @@ class KubeCluster:
         self.supervisor.stop()
         self.ledger.undo_all()
         self.nodes.clear()
-        for name in ("nodes", "registry"):
+        for name in {"nodes", "registry"} - self._kept:
             _remove(self.folder / name)
         if self._claim is not None:
             self._claim.release()
@@ -218,7 +228,12 @@ def missing_for_nodes() -> str:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    for _ in range(_ATTEMPTS):
+        try:
+            if path.is_dir():
+                shutil.rmtree(path)
+            path.unlink(missing_ok=True)
+            return
+        except (FileNotFoundError, IsADirectoryError):
+            continue  # the last act of a process that was killed took a part of it away
+    raise EmbeddedError(f"{path} cannot be removed: something still changes it.")

@@ -43,6 +43,11 @@ class Builder:
         """Whether nothing was ever built here: the first build takes minutes."""
         return not (self.folder / "Dockerfile").exists()
 
+    def has(self, tag: str) -> bool:
+        """Whether an image of this name was built here."""
+        with self._locked():
+            return self._known(f"localhost/{tag}")
+
     def build(self, context: Path, dockerfile: Path, tag: str) -> str:
         """Build an image and return its local name: minutes the first time, seconds when little changed.
 
