@@ -242,6 +242,15 @@ def test_a_store_above_its_watermark_is_not_filled_behind_the_agents_back(
     assert pod.outcome["found"] == "local"
 
 
+def test_the_empty_folder_of_an_earlier_mount_was_no_hit(dead: World, tmp_path: Path, source: Any) -> None:
+    digest = registered_as_stated(dead)
+    source(dead)
+    dead.store.tree(digest).mkdir()  # a kubelet makes what a container wants to mount
+    pod = Pod(dead, tmp_path)
+    assert pod.run(digest) == 0
+    assert pod.outcome["found"] == "miss" and pod.served() == FILES
+
+
 def test_a_pod_with_nothing_to_fall_back_on_says_so(dead: World, tmp_path: Path) -> None:
     digest = publish(dead)
     pod = Pod(dead, tmp_path)

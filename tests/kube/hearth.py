@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import shutil
 import threading
 import time
@@ -42,6 +43,7 @@ MIB = 1024 * 1024
 LABEL = "hearth.test/pool"
 POOL = "gpu"
 SECRET = "model-reader"
+log = logging.getLogger(__name__)
 AGENT_PODS = f"/api/v1/namespaces/{names.NODES_NAMESPACE}/pods"
 
 
@@ -49,7 +51,7 @@ class HearthOnKube:
     """One cluster row, one pool over the nodes that carry the label, one S3 connection that pods reach too."""
 
     def __init__(self, cluster: KubeCluster, s3: S3, forward: Forward, **pool: Any) -> None:
-        self.kube, self.forward = cluster, forward
+        self.kube, self.forward, self.since = cluster, forward, datetime.now(UTC)
         keys = {"access_key_id": s3.access_key, "secret_access_key": s3.secret_key}
         self.bucket: Bucket = make_bucket(s3.endpoint, keys)
         write_secret(SECRET, keys)
@@ -113,7 +115,9 @@ class HearthOnKube:
             assert time.monotonic() - started < seconds, f"{what}: not within {seconds:g} s; {self.said()}"
             self.step()
             time.sleep(0.05)
-        return time.monotonic() - started
+        took = time.monotonic() - started
+        log.info("%s: %.1f s", what, took)
+        return took
 
     def said(self) -> str:
         """What a person would look at first."""
@@ -146,8 +150,9 @@ class HearthOnKube:
         return Node.objects.filter(cluster=self.row, name=name, lost_at=None).first()
 
     def reports(self, *nodes: str) -> bool:
-        rows = [self.node(name) for name in nodes or sorted(self.kube.nodes)]
-        return all(row is not None and row.reported_at is not None and row.ready for row in rows)
+        """Whether each node's agent has spoken in this test; what an earlier one left in a NodeCache says nothing."""
+        rows = [self.node(name) for name in nodes]
+        return all(row and row.reported_at and row.reported_at > self.since and row.ready for row in rows)
 
     def entry(self, node: str, version: ModelVersion) -> CacheEntry | None:
         return CacheEntry.objects.filter(node__name=node, node__lost_at=None, artifact=version.artifact).first()

@@ -85,7 +85,7 @@ def _without_agent(options: Options, store: Store) -> tuple[Found, int, str]:
     try:
         with store.lock(LOCK_SECONDS):
             log.info("no agent answers; fetching into the store")
-            had = store.partial(options.digest).exists() or store.tree(options.digest).exists()
+            had = fetch.has_begun(store, options.digest)
             marker, count = fetch.fetch(
                 store, manifest, options.source, options.secret, high_watermark=options.high_watermark, tell=_count
             )
