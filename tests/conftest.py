@@ -1,13 +1,28 @@
-"""What every test may ask for: the three people. Servers come from tests/plugins, rows from tests/factories.py."""
+"""What every test gets: the three people, cheap passwords, patience with a busy machine. Servers come from
+tests/plugins, rows from tests/factories.py.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 if TYPE_CHECKING:
     from controlplane.accounts.models import User
+
+
+# How long an example takes says how busy the machine is; a test that hangs meets pytest's own bound.
+hypothesis_settings.register_profile("hearth", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("hearth")
+
+
+@pytest.fixture(autouse=True)
+def cheap_passwords(settings: Any) -> None:
+    """Hashing slowly is tested by Django; here it would be most of the time."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 def _person(name: str, role: str) -> User:

@@ -81,12 +81,6 @@ def api_for(user: User, *scopes: str, **limits: Any) -> Api:
 
 
 @pytest.fixture(autouse=True)
-def cheap_passwords(settings: Any) -> None:
-    """Nobody signs in by password here; hashing them well would be most of the time."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
-@pytest.fixture(autouse=True)
 def signing_key(settings: Any, tmp_path: Path) -> None:
     """The secret that the webhooks of these tests name."""
     settings.SECRETS_DIR = tmp_path / "secrets"

@@ -50,7 +50,7 @@ def places(draw: st.DrawFn) -> tuple[PoolView, str, str]:
     return world, draw(st.sampled_from(world.nodes)).uid, draw(st.sampled_from(DIGESTS))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(places())
 def test_an_explanation_ends_where_the_plan_stopped(place: tuple[PoolView, str, str]) -> None:
     world, uid, digest = place

@@ -272,5 +272,5 @@ class Fleet(RuleBasedStateMachine):
             assert stays + SIZES[refusal.digest] * GIB - each.partials.get(refusal.digest, 0) > limit(self.world, each)
 
 
-Fleet.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Fleet.TestCase.settings = settings(max_examples=75, stateful_step_count=40, deadline=None)
 TestFleet = Fleet.TestCase

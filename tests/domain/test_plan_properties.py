@@ -17,7 +17,7 @@ from controlplane.clusters.documents import Action, EntryState, NodeState
 from tests.domain.fleet import arrived, booked, limit, pools, told
 from tests.domain.world import NOW
 
-thrifty = settings(max_examples=150, deadline=None)
+thrifty = settings(max_examples=80, deadline=None)
 _GOING_ON = (MoveReason.IN_FLIGHT, MoveReason.REPAIR)
 
 

@@ -24,11 +24,6 @@ from controlplane.errors import Invalid, Missing
 from tests import factories
 
 
-@pytest.fixture(autouse=True)
-def cheap_passwords(settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
 def make(actor: Actor, user: User, **fields: Any) -> Token:
     fields = {"name": "ci", "scopes": [Scope.READ]} | fields
     return token_create(actor=actor, user=user, **fields)[0]

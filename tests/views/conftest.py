@@ -64,12 +64,6 @@ def stray_node(pool: NodePool, **fields: Any) -> Node:
     return node
 
 
-@pytest.fixture(autouse=True)
-def _fast_passwords(settings: Any) -> None:
-    """Hashing slowly is tested by Django; here it would be most of the time."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
 @pytest.fixture
 def stage(db: None) -> Stage:
     now = timezone.now()

@@ -113,21 +113,23 @@ def sortable(page: Page) -> dict[str, str]:
     return {head.text: head.all("a")[0].attrs["href"] for head in heads if head.all("a")}
 
 
-def test_it_sorts_every_table_by_each_head_in_both_directions(stage: Stage, ada: Client) -> None:
+def test_most_pages_have_tables_to_sort(stage: Stage, ada: Client) -> None:
+    assert sum(len(sortable(Page(ada.get(make(stage)).content))) for make in PAGES.values()) > 60
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_it_sorts_every_table_by_each_head_in_both_directions(stage: Stage, ada: Client, name: str) -> None:
     factories.node(of=stage.pool, name="n0", capacity_bytes=None, reported_at=None)
     ada.post("/tokens", {"name": "one", "scopes": ["read"], "days": "7"})
     ada.post("/tokens", {"name": "two", "scopes": ["read"], "days": "30"})
-    sorted_pages = 0
-    for name, make in PAGES.items():
-        path = make(stage).partition("?")[0]
-        for head, query in sortable(Page(ada.get(make(stage)).content)).items():
-            first = Page(ada.get(path + query).content)
-            marked = [one.text for one in first.page.all("th") if one.attrs.get("aria-sort")]
-            assert head in marked, (name, head, query)
-            other = sortable(first)[head]
-            assert other != query and ada.get(path + other).status_code == 200, (name, head)
-            sorted_pages += 1
-    assert sorted_pages > 60
+    address = PAGES[name](stage)
+    path = address.partition("?")[0]
+    for head, query in sortable(Page(ada.get(address).content)).items():
+        first = Page(ada.get(path + query).content)
+        marked = [one.text for one in first.page.all("th") if one.attrs.get("aria-sort")]
+        assert head in marked, (head, query)
+        other = sortable(first)[head]
+        assert other != query and ada.get(path + other).status_code == 200, head
 
 
 def test_it_orders_the_rows_as_the_head_says(stage: Stage, victor: Client) -> None:

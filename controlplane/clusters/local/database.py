@@ -51,7 +51,8 @@ def database_create(folder: Path) -> None:
             try:
                 _check_version(connection, folder, empty_is_fine=True)
                 connection.execute("PRAGMA journal_mode=WAL")
-                connection.executescript(_SCHEMA)
+                # One transaction: the disk is waited for once, and nobody ever sees half of it.
+                connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
                 connection.execute("INSERT OR IGNORE INTO meta VALUES ('store', ?)", (secrets.token_hex(8),))
                 connection.execute("INSERT OR IGNORE INTO meta VALUES ('compacted', '0')")
                 connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
