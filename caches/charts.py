@@ -13,6 +13,7 @@ from typing import Any
 from caches.models import ModelVersion
 from caches.selectors.matrix import Matrix, MatrixCell
 from controlplane.clusters.models import Node
+from controlplane.web.tones import words_of
 
 Spec = dict[str, Any]
 
@@ -98,7 +99,7 @@ def coverage_heatmap(matrix: Matrix, *, links: Links) -> Spec:
         "font": {"size": 13},
         "xaxis": _PLAIN | _ticks(names) | {"side": "top"},
         "yaxis": _PLAIN
-        | _ticks([_safe(node.name) for node in rows])
+        | _ticks([_label(node, matrix) for node in rows])
         | {"autorange": False, "range": [len(rows) - 0.5, -0.5]},
     }
     return {"data": [heat, *([_hatch(unknown)] if unknown else [])], "layout": layout}
@@ -129,6 +130,11 @@ def _hatch(cells: Sequence[tuple[int, int]]) -> Spec:
 def _usual(cell: MatrixCell) -> int:
     """The bytes that are there of a cell in this state, unless it is said otherwise."""
     return cell.bytes_total if cell.state in _WHOLE else 0
+
+
+def _label(node: Node, matrix: Matrix) -> str:
+    mark = matrix.marks.get(node.id)
+    return _safe(node.name) + (f" {words_of(mark)}" if mark else "")
 
 
 def _safe(text: str) -> str:

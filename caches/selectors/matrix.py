@@ -34,6 +34,7 @@ class Matrix:
     nodes: tuple[Node, ...]
     versions: tuple[ModelVersion, ...]
     cells: Mapping[tuple[UUID, UUID], MatrixCell]
+    marks: Mapping[UUID, NodeState]  # of nodes of which more is to be said than their cells do: NotReady and the like
 
 
 def pool_matrix(pool: NodePool, *, now: datetime) -> Matrix:
@@ -55,7 +56,8 @@ def pool_matrix(pool: NodePool, *, now: datetime) -> Matrix:
             wanted = any(belongs(pin, node.labels, desired=desired) for pin in asking[version.artifact.id])
             cell = _cell(row, states[node.id], wanted, version.artifact.size_bytes)
             cells[node.id, version.artifact.id] = cell
-    return Matrix(tuple(live), versions, cells)
+    plain = (NodeState.READY, NodeState.UNKNOWN)  # what is unknown is hatched
+    return Matrix(tuple(live), versions, cells, {key: state for key, state in states.items() if state not in plain})
 
 
 def _cell(row: EntryRow | None, state: NodeState, wanted: bool, size: int) -> MatrixCell:

@@ -22,7 +22,7 @@ from caches.filters import NodeFilter
 from caches.selectors.coverage import pools_coverage
 from caches.selectors.entries import artifact_name, entries_list
 from caches.selectors.loop_words import next_step_of
-from caches.selectors.matrix import pool_matrix
+from caches.selectors.matrix import Matrix, pool_matrix
 from caches.selectors.nodes import NodeCoverage, clusters_list, last_known, node_coverage, nodes_list, pools_list
 from caches.selectors.operations import operation_of_pool
 from caches.selectors.overview import cluster_state
@@ -99,10 +99,7 @@ def pool(request: HttpRequest, name: str, suffix: str = "") -> HttpResponse:
             "pool": found,
             "covered": covered,
             "matrix": matrix,
-            "matrix_rows": [
-                (node, state_cells(matrix.cells[node.id, version.artifact_id].state for version in matrix.versions))  # type: ignore[index]
-                for node in matrix.nodes
-            ],
+            "matrix_rows": [_matrix_row(matrix, node) for node in matrix.nodes],
             "heatmap": charts.coverage_heatmap(matrix, links=HEATMAP_LINKS),
             "loop": loop,
             "next_step": next_step_of(loop.error if loop else ""),
@@ -191,6 +188,11 @@ def _state_cell(state: str) -> SafeString:
 def state_cells(states: Iterable[str]) -> SafeString:
     """The matrix' row of the table that says the same as the heatmap. Ten thousand cells of ten kinds."""
     return SafeString("".join(_state_cell(state) for state in states))
+
+
+def _matrix_row(matrix: Matrix, node: Node) -> tuple[Node, NodeState | None, SafeString]:
+    cells = (matrix.cells[node.id, version.artifact_id] for version in matrix.versions)  # type: ignore[index]
+    return node, matrix.marks.get(node.id), state_cells(cell.state for cell in cells)
 
 
 def pool_named(name: str, targets: frozenset[str] | None) -> NodePool:

@@ -71,6 +71,8 @@ def changes(event: AuditEvent) -> list[str]:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "—" if value in (None, "", []) else str(value)[:24]
 
 

@@ -143,6 +143,11 @@ def test_it_is_accessible_and_quiet_on_every_page(
         one.open(path)
         if path.startswith("/fleet/") and not path.endswith("/delete"):
             expect(one.page.locator("#heatmap-plot svg").first).to_be_visible()
+            # Each cell's words and page are put together in the browser.
+            drawn = "document.getElementById('heatmap-plot').data[0]"
+            words, page = one.page.evaluate(f"[{drawn}.hovertext[0][0], {drawn}.customdata[0][0]]")
+            assert re.fullmatch(r"<b>\S+ v\d</b> on a-1<br>\w+( \w+ \w+|<br>[\d,]+ of [\d,]+ bytes)", words), words
+            assert page.startswith(("/nodes/", "/models/")), page
         name = re.sub(r"\W+", "-", path).strip("-") or "overview"
         one.check(f"{name}-{scheme}-{width}")
 

@@ -123,6 +123,28 @@ def test_it_stays_small_for_many_nodes_and_versions(stage: Stage, victor: Client
     assert (before - without) / cells < 60, "bytes for each cell, in the figure and its table together"
 
 
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"ready": False}, "Not ready"),
+        ({"terminating_at": timezone.now()}, "Terminating"),
+        ({"schedulable": False}, "Cordoned"),
+        ({}, ""),
+    ],
+)
+def test_it_marks_nodes_of_which_more_is_to_be_said(
+    fields: dict[str, Any], word: str, stage: Stage, victor: Client
+) -> None:
+    Node.objects.filter(name="n2").update(**fields)
+    label = f"n2 {word}".strip()
+    page = Page(victor.get("/fleet/lab.gpu").content)
+    row = page.page.one("details", id="heatmap-table").one("table").rows()[1]
+    assert (row[0], figure(stage)["layout"]["yaxis"]["ticktext"][1]) == (label, label)
+    assert ("Its end was announced" in Page(victor.get(f"/nodes/{stage.nodes[1].pk}").content).text) is (
+        word == "Terminating"
+    )
+
+
 def test_it_names_bytes_only_where_the_state_does_not_tell_them(stage: Stage) -> None:
     meta = figure(stage)["data"][0]["meta"]
 
