@@ -40,7 +40,7 @@ def warm_step(operation_id: UUID) -> bool:
         return _fail(operation, "operation:user:subject-gone", "The pin does not exist any more.")
     seen = targets_seen(operation, pin.version.artifact_id, pin)
     if operation.state == OperationState.CANCELING:
-        return _acknowledge_when_quiet(operation, seen)
+        return _acknowledge_when_quiet(operation, pin, seen)
     if not seen:
         return operation_succeed(operation_id=operation_id, message="No node matches the pin yet; new ones are warmed.")
     targets_record([(item, *warm_target(item)) for item in seen])
@@ -185,12 +185,14 @@ def _record_bytes(
     )
 
 
-def _acknowledge_when_quiet(operation: Operation, seen: list[Seen]) -> bool:
+def _acknowledge_when_quiet(operation: Operation, pin: Pin, seen: list[Seen]) -> bool:
     """Cancelled once no node that can be heard of is still fetching."""
     busy = [s for s in seen if not s.silent and not s.lost and is_moving_bytes(s.entry_state)]
     if busy:
         return True
-    return operation_acknowledge(operation_id=operation.pk, message="The pin is suspended; what is warm stays.")
+    suspended = "The pin is suspended; what is warm stays."
+    removed = "The pin was removed; what is warm stays until room is needed."
+    return operation_acknowledge(operation_id=operation.pk, message=removed if pin.removed_at else suspended)
 
 
 def _is_wanted(item: Seen) -> bool:

@@ -179,6 +179,19 @@ def test_a_cancel_waits_for_those_who_can_be_heard_of_only(pool: NodePool, actor
     assert done.state == "Canceled" and {t.state for t in done.targets.all()} == {"Skipped"}
 
 
+def test_the_warming_of_a_pin_that_was_removed_does_not_say_that_it_is_suspended(pool: NodePool, actor: Actor) -> None:
+    removed, operation = warming(pool, actor)
+    pin_remove(actor=actor, pin_id=removed.pk)
+    done = step(operation)
+    assert (done.state, done.message) == (
+        "Canceled",
+        "The pin was removed; what is warm stays until room is needed.",
+    )
+    _, canceled = warming(pool, actor)
+    operation_cancel(actor=actor, operation_id=canceled.pk)
+    assert step(canceled).message == "The pin is suspended; what is warm stays."
+
+
 def test_a_cancel_and_a_retry_are_in_the_trail_once(pool: NodePool, actor: Actor) -> None:
     pin, operation = warming(pool, actor)
     for _ in range(2):
