@@ -73,7 +73,11 @@ def entry_evict(*, actor: Actor, entry_id: UUID) -> Operation:
             state__in=(EntryState.ABSENT, EntryState.LOST)
         )
         if asked.update(evict_requested_at=now, updated_at=now) != 1:
-            return _running(entry, OperationKind.ENTRY_EVICT)
+            running = _running(entry, OperationKind.ENTRY_EVICT)
+            # Nothing changes, but whoever asked was answered with this work: the trail has their request too.
+            asked_before: dict[str, object] = {"evict_requested": True}
+            _audit(actor, entry, "entry.evict-joined", asked_before, asked_before, running)
+            return running
         operation = _start(actor, entry, OperationKind.ENTRY_EVICT, {})
         _audit(actor, entry, "entry.evict", {"state": entry.state}, {"evict_requested": True}, operation)
         _mark(entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -177,8 +178,12 @@ def test_a_person_may_clear_a_cordoned_node_and_outranks_grace(actor: Actor) -> 
 def test_asking_twice_follows_the_same_operation(pool: NodePool, actor: Actor) -> None:
     entry = loose(pool)
     first = entry_evict(actor=actor, entry_id=entry.pk)
-    assert entry_evict(actor=actor, entry_id=entry.pk).pk == first.pk
+    second = replace(actor, name="grace", request_id="req-2")
+    assert entry_evict(actor=second, entry_id=entry.pk).pk == first.pk
     assert AuditEvent.objects.filter(action="entry.evict").count() == 1
+    joined = AuditEvent.objects.get(request_id="req-2")  # whoever asked is in the trail, with what they were answered
+    assert (joined.action, joined.actor, joined.operation_id) == ("entry.evict-joined", "grace", first.pk)
+    assert joined.before == joined.after == {"evict_requested": True}
     Operation.objects.all().delete()  # what was purged, or lost with a restored database
     with pytest.raises(Clash) as refused:
         entry_evict(actor=actor, entry_id=entry.pk)
