@@ -73,6 +73,7 @@ class Ensure:
     refused: int | None = field(init=False, default=None)  # bytes needed, when there was no room before the first one
     damaged: tuple[str, ...] = field(init=False, default=())
     download: Download | None = field(init=False, default=None)
+    dropped: bool = field(init=False, default=False)  # what was fetched is off the disk again
     stopped: threading.Event = field(init=False, default_factory=threading.Event)
     commit: Commit = field(init=False)
 
@@ -219,6 +220,7 @@ class Ensure:
     def _drop_partial(self) -> None:
         """So that no byte of what was refused can ever be mixed with another attempt."""
         store, digest = self.tools.store, self.line.digest
+        self.dropped = True
         store.journal(digest).unlink(missing_ok=True)
         store.discard(store.partial(digest))
         store.empty_trash()

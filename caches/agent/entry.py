@@ -112,7 +112,8 @@ class Entry:
 
     def note_progress(self, ensure: Ensure) -> None:
         if ensure.download:
-            missing = ensure.download.bytes_total - ensure.download.board.bytes_done
+            done = 0 if ensure.dropped else ensure.download.board.bytes_done
+            missing = ensure.download.bytes_total - done
             self.bytes_done = max(0, self.line.size_bytes - missing)
 
     def status(self, monotonic: float) -> EntryStatus:

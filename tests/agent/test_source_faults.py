@@ -40,6 +40,7 @@ def test_it_publishes_nothing_of_a_file_that_changed_under_the_download(tmp_path
         digest = world.model("m", {"a": DATA})
         entry = world.becomes(digest, EntryState.FAILED, reason=Reason.SOURCE_CHANGED)
         assert entry.retry_at and entry.retry_at > now() and entry.attempts >= 1 and "a" in entry.message
+        assert (entry.bytes_done, entry.bytes_total) == (0, len(DATA))  # nothing of it is on the disk any more
         assert not world.tree(digest).exists() and not world.store.partial(digest).exists()
         assert not world.store.journal(digest).exists()
     assert EntryState.READY not in world.states(digest)
