@@ -55,6 +55,13 @@ def size(count: float | None) -> SafeString:
     )
 
 
+def number(count: object) -> SafeString:
+    """A large number in thousands, millions or billions, the exact one as title; what is no number, as it is."""
+    if isinstance(count, bool) or not isinstance(count, int | float):
+        return NOTHING if count is None else format_html("{}", count)
+    return format_html('<span title="{}" class="nowrap">{}</span>', f"{count:,}", formats.number_text(count))
+
+
 def rate(bytes_per_second: float | None) -> SafeString:
     return format_html('<span class="nowrap">{}</span>', formats.rate_text(bytes_per_second))
 

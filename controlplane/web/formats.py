@@ -1,4 +1,4 @@
-"""How values read on pages: bytes in GiB, durations as "3 m 12 s", ages as words. Pure; None reads as an em dash."""
+"""How values read on pages: bytes in GiB, durations as "3 min 12 s", ages as words. Pure; None reads as an em dash."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 
 NOTHING = "—"
 _UNITS = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024))
-_SPANS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+_COUNTS = (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3))
+_SPANS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def bytes_text(count: float | None) -> str:
@@ -25,12 +26,21 @@ def bytes_exact(count: float | None) -> str:
     return NOTHING if count is None else f"{count:,.0f} bytes"
 
 
+def number_text(count: float) -> str:
+    """20969472 → "21.0 M"; three significant digits as bytes_text has, in thousands, millions, billions, trillions."""
+    for unit, size in _COUNTS:
+        if abs(count) >= 0.9995 * size:
+            value = count / size
+            return f"{value:.0f} {unit}" if abs(value) >= 99.95 else f"{value:.1f} {unit}"
+    return f"{count:.0f}"
+
+
 def rate_text(bytes_per_second: float | None) -> str:
     return NOTHING if bytes_per_second is None else f"{bytes_text(bytes_per_second)}/s"
 
 
 def duration_text(seconds: float | None) -> str:
-    """192 → "3 m 12 s"; the two largest units; under ten seconds with one decimal."""
+    """192 → "3 min 12 s"; the two largest units; under ten seconds with one decimal."""
     if seconds is None:
         return NOTHING
     if seconds < 0:

@@ -1,6 +1,6 @@
 // Keeps relative times true between refreshes. The words equal controlplane.web.formats.age_text.
 
-const SPANS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+const SPANS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
 export function age(at, now = Date.now()) {
   const gap = (now - at) / 1000;

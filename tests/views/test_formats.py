@@ -32,15 +32,38 @@ def test_it_writes_bytes(count: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (4096, "4.1 K"),
+        (999_499, "999 K"),
+        (999_500, "1.0 M"),
+        (20_969_472, "21.0 M"),
+        (99_950_000, "100 M"),
+        (7_241_732_096, "7.2 B"),
+        (1_026_000_000_000, "1.0 T"),
+    ],
+)
+def test_it_writes_large_numbers(count: int, text: str) -> None:
+    assert formats.number_text(count) == text
+
+
+def test_it_keeps_the_exact_number_as_title_and_lets_through_what_is_none() -> None:
+    assert str(cells.number(20_969_472)) == '<span title="20,969,472" class="nowrap">21.0 M</span>'
+    assert (cells.number("<7b>"), cells.number(True), cells.number(None)) == ("&lt;7b&gt;", "True", cells.NOTHING)
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (None, "—"),
         (0, "0 s"),
         (0.4, "0.4 s"),
-        (59.6, "1 m"),
-        (192, "3 m 12 s"),
+        (59.6, "1 min"),
+        (192, "3 min 12 s"),
         (3600, "1 h"),
-        (3660, "1 h 1 m"),
+        (3660, "1 h 1 min"),
         (90061, "1 d 1 h"),
         (-5, "−5 s"),  # noqa: RUF001
     ],
@@ -54,9 +77,9 @@ def test_it_writes_durations(seconds: float | None, text: str) -> None:
     [
         (timedelta(0), "now"),
         (timedelta(seconds=4), "4 s ago"),
-        (timedelta(minutes=3, seconds=12), "3 m ago"),
+        (timedelta(minutes=3, seconds=12), "3 min ago"),
         (timedelta(hours=30), "1 d ago"),
-        (-timedelta(minutes=7), "in 7 m"),
+        (-timedelta(minutes=7), "in 7 min"),
     ],
 )
 def test_it_writes_ages(gap: timedelta, text: str) -> None:

@@ -115,7 +115,7 @@ def test_it_has_an_icon_file_for_each_health() -> None:
 @pytest.mark.parametrize("seconds", [0, 0.4, 1, 59, 60, 3599, 3600, 86399, 86400, 1e7])
 def test_it_counts_ages_with_the_same_units_in_both_languages(seconds: float) -> None:
     """The spans of clock.js, run here as formats.age_text runs."""
-    spans = re.findall(r'\["(\w)", (\d+)\]', SCRIPTS["clock.js"])
+    spans = re.findall(r'\["(\w+)", (\d+)\]', SCRIPTS["clock.js"])
     unit, size = next(((u, int(s)) for u, s in spans if seconds >= int(s)), ("", 1))
     script = "now" if seconds < 1 else f"{int(seconds // size)} {unit} ago"
     now = datetime(2026, 9, 1, tzinfo=UTC)
