@@ -21,7 +21,7 @@ def read_secret(name: str, folder: Path | None = None) -> Mapping[str, str]:
         return {}
     path = _path(name, folder)
     try:
-        if path.stat().st_mode & 0o077:
+        if not _is_private(path.stat()):
             raise problems.secret_missing(name, "may be read by other users, so it is not used: its mode must be 0600")
         content = json.loads(path.read_text())
     except FileNotFoundError as error:
@@ -31,6 +31,13 @@ def read_secret(name: str, folder: Path | None = None) -> Mapping[str, str]:
     if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):
         raise problems.secret_missing(name, "is not an object of texts")
     return content
+
+
+def _is_private(found: os.stat_result) -> bool:
+    """Readable by nobody else. What a kubelet mounts is root's and readable by the pod's own group, which holds the
+    processes of this very pod."""
+    mounted = found.st_uid == 0 != os.geteuid() and found.st_gid in os.getgroups() and not found.st_mode & 0o037
+    return mounted or not found.st_mode & 0o077
 
 
 def write_secret(name: str, content: Mapping[str, str], folder: Path | None = None) -> Path:

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.db import connections
 from django.utils import timezone
@@ -30,6 +30,7 @@ from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
 from controlplane.clusters.models import Cluster, ClusterType, Node, NodePool
 from controlplane.clusters.registry import gateway_for
+from controlplane.embedded.kube import cgroups
 from controlplane.embedded.kube.cluster import KubeCluster
 from controlplane.embedded.kube.node import KubeNode
 from controlplane.embedded.seaweed import S3
@@ -198,9 +199,18 @@ class HearthOnKube:
         found = [pod for pod in self.client.get(AGENT_PODS, query)["items"] if not _is_leaving(pod)]
         return found[0] if found else None
 
-    def endpoint_parts(self) -> tuple[str, int]:
-        parts = urlsplit(self.forward.endpoint)
-        return str(parts.hostname), int(parts.port or 0)
+
+def agents(node: KubeNode) -> list[int]:
+    """Processes of agents on a node."""
+    found = []
+    for pid in cgroups.processes(node.cgroup):
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"caches.agent\0--kubernetes" in command and b"--root" in command:
+            found.append(pid)
+    return found
 
 
 def noise(seed: str, size: int) -> bytes:

@@ -17,8 +17,7 @@ from controlplane.clusters.kubernetes import names
 from controlplane.clusters.models import Node, NodePool
 from controlplane.embedded.kube.node import KubeNode
 from controlplane.operations.models import Operation, OperationState
-from tests.kube.hearth import AGENT_PODS, MIB, HearthOnKube
-from tests.kube.test_agent_warm import agents
+from tests.kube.hearth import AGENT_PODS, MIB, HearthOnKube, agents
 
 pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.models import Node
-from tests.kube.hearth import HearthOnKube, seconds_since
+from tests.kube.hearth import AGENT_PODS, HearthOnKube, agents, seconds_since
 
 pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 
@@ -37,3 +37,11 @@ def test_it_runs_an_agent_on_each_node_of_the_pool(
         assert node.capacity_bytes == hearth.kube.nodes[name].options.disk_bytes
         assert (cache.node_uid, cache.spec.pool) == (hearth.kube.nodes[name].uid, "gpu")
     assert hearth.pool.loop.error == ""
+
+    # A new one takes its place as soon as it has ended by itself, not at the end of its grace.
+    pod, node = hearth.agent_pod("node-a"), hearth.kube.nodes["node-a"]
+    assert pod is not None
+    [before] = agents(node)
+    hearth.client.delete(f"{AGENT_PODS}/{pod['metadata']['name']}")
+    measured("seconds_to_end", round(hearth.until(lambda: before not in agents(node), "it ends"), 1))
+    measured("seconds_to_replace", round(hearth.until(lambda: agents(node), "another one runs"), 1))

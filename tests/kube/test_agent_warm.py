@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -15,12 +14,10 @@ from caches.domain.labels import ready_label
 from caches.models import ModelVersion
 from controlplane.accounts.models import Scope, User
 from controlplane.clusters.kubernetes import names
-from controlplane.embedded.kube import cgroups
-from controlplane.embedded.kube.node import KubeNode
 from controlplane.operations.models import Operation, OperationState
 from tests.api.conftest import api_for
 from tests.kube.consumers import consumer, run
-from tests.kube.hearth import LABEL, MIB, HearthOnKube
+from tests.kube.hearth import LABEL, MIB, HearthOnKube, agents
 from tests.kube.real import InstalledKube
 
 pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
@@ -144,19 +141,6 @@ def test_a_pod_starts_where_the_agent_is_dead(hearth_on: Start, image: str) -> N
     assert (ended.found, ended.ensure["bytes"]) == ("miss", SIZE)
     assert hearth.content("node-b", version) == hearth.wanted_content(version), "the node is left warm"
     assert run(hearth, consumer(hearth, image, version, "again", "node-b")).found == "hit"
-
-
-def agents(node: KubeNode) -> list[int]:
-    """Processes of agents on a node."""
-    found = []
-    for pid in cgroups.processes(node.cgroup):
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if b"caches.agent\0--kubernetes" in command and b"--root" in command:
-            found.append(pid)
-    return found
 
 
 def tree(version: ModelVersion) -> str:

@@ -57,6 +57,28 @@ def test_a_file_that_others_may_read_is_refused(mode: int, tmp_path: Path) -> No
         read_secret("lab", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("mode", "user", "group", "fine"),
+    [(0o440, 10001, True, True), (0o440, 10001, False, False), (0o444, 10001, True, False), (0o460, 10001, True, False),
+     (0o440, 0, True, False)],
+)  # fmt: skip
+def test_a_file_that_a_kubelet_mounted_is_the_pods_own(
+    mode: int, user: int, group: bool, fine: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_secret("lab", {"a": "b"}, tmp_path)
+    path.chmod(mode)
+    if path.stat().st_uid != 0:
+        pytest.skip("only root makes files of root's")
+    gid = path.stat().st_gid
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(os, "getgroups", lambda: [10001, *([gid] if group else [])])
+    if fine:
+        assert read_secret("lab", tmp_path) == {"a": "b"}
+        return
+    with pytest.raises(Permanent, match="0600"):
+        read_secret("lab", tmp_path)
+
+
 def test_a_missing_one_says_how_to_store_it(tmp_path: Path) -> None:
     with pytest.raises(Permanent) as caught:
         read_secret("lab", tmp_path)
