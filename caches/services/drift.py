@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from uuid import UUID
 
+import structlog
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
@@ -34,6 +35,8 @@ LIST_PAGE = 1000
 DESCRIBE_SECONDS = 25.0
 MOST_SHOWN = 100
 DUE_AT_ONCE = 20
+
+log = structlog.get_logger(__name__)
 
 
 def version_recheck(*, actor: Actor, version_id: UUID) -> Operation:
@@ -96,6 +99,22 @@ def rechecks_due(*, now: datetime) -> list[UUID]:
     running = [UUID(key) for key in _running().values_list("subject_id", flat=True)]
     oldest = due.exclude(pk__in=running).order_by(F("drift_checked_at").asc(nulls_first=True), "pk")
     return list(oldest.values_list("pk", flat=True)[:DUE_AT_ONCE])
+
+
+def rechecks_suspected(*, artifact_ids: Collection[UUID]) -> int:
+    """Compare the versions of artifacts whose source a node found changed; returns how many comparisons run for it.
+
+    A version that is known to have drifted is left to its usual round: there is nothing new to learn.
+    """
+    suspected = ModelVersion.objects.filter(artifact__in=artifact_ids, state=VersionState.AVAILABLE)
+    count = 0
+    for version_id in suspected.exclude(drift=DriftState.DRIFTED).order_by("pk").values_list("pk", flat=True):
+        try:
+            version_recheck(actor=SYSTEM, version_id=version_id)
+            count += 1
+        except HearthError as error:  # it was deleted or registered anew meanwhile
+            log.info("recheck.refused", version=str(version_id), code=error.code)
+    return count
 
 
 def compare(source: Source, version: ModelVersion, manifest: Manifest) -> list[dict[str, str]]:

@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from caches.models import Artifact, CacheEntry, EntryChange, NodeProjection, Transfer
 from caches.selectors.artifact_facts import artifact_origins
+from caches.services.drift import rechecks_suspected
 from caches.services.pool_rounds import pools_mark_dirty
 from caches.services.webhooks import webhook_announce
 from caches.services.witnesses import witness_check
@@ -68,6 +69,7 @@ class Mirror:
     finished: list[tuple[CacheEntry, EntryStatus]] = field(default_factory=list)
     failed: list[tuple[CacheEntry, Node]] = field(default_factory=list)
     suspect: list[CacheEntry] = field(default_factory=list)
+    source_changed: set[UUID] = field(default_factory=set)  # artifacts of entries that failed for it just now
     dirty: set[UUID] = field(default_factory=set)
 
 
@@ -84,6 +86,9 @@ def statuses_mirror(*, cluster_id: UUID, caches: Sequence[ObservedNodeCache]) ->
         _read(mirror, nodes, {node.pk: statuses[node.uid] for node in nodes}, _applied(nodes))
         _write(mirror)
         pools_mark_dirty(pool_ids=mirror.dirty)
+    # After the commit: nodes and versions are never locked together. What a kill loses here, the hourly round finds.
+    if mirror.source_changed:
+        rechecks_suspected(artifact_ids=mirror.source_changed)
     return len(nodes)
 
 
@@ -160,6 +165,9 @@ def _observe(mirror: Mirror, node: Node, row: CacheEntry, entry: EntryStatus, st
     old_state = row.state if not row._state.adding else EntryState.ABSENT
     if not row._state.adding and all(getattr(row, name) == value for name, value in seen.items()):
         return
+    failure = (EntryState.FAILED, Reason.SOURCE_CHANGED)
+    if (state, seen["reason"]) == failure != (old_state, row.reason):
+        mirror.source_changed.add(row.artifact_id)
     for name, value in seen.items():
         setattr(row, name, value)
     _record(mirror, node, row, old_state, status)

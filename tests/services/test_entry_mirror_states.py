@@ -11,7 +11,9 @@ import pytest
 from caches.models import (
     Artifact,
     CacheEntry,
+    DriftState,
     EntryChange,
+    ModelVersion,
     NodeProjection,
     PoolLoop,
     Transfer,
@@ -22,6 +24,7 @@ from caches.services.entry_mirror import entries_close_lost, statuses_mirror
 from controlplane.clusters.documents import CapacityStatus, EntryState, EntryStatus, NodeCacheSpec, NodeCacheStatus
 from controlplane.clusters.gateway import ObservedNodeCache
 from controlplane.clusters.models import Node
+from controlplane.operations.models import Operation
 from tests import factories
 from tests.factories import MIB
 
@@ -280,3 +283,30 @@ def test_a_failed_batch_writes_nothing_at_all(node: Node, artifact: Artifact, mo
     assert stored(artifact).state == "Downloading" and changes() == []
     hear(node, line(artifact, EntryState.READY, bytes_moved=9))
     assert stored(artifact).state == "Ready" and Transfer.objects.count() == 1
+
+
+def rechecks() -> list[str]:
+    return [f"{op.started_by} {op.subject_name}" for op in Operation.objects.filter(kind="ModelRecheck").order_by("pk")]
+
+
+def test_a_node_that_finds_its_source_changed_has_the_versions_compared_at_once(node: Node) -> None:
+    artifact = factories.artifact()
+    one, two, known = (factories.version(model="m", version=v, artifact=artifact) for v in ("1", "2", "3"))
+    ModelVersion.objects.filter(pk=one.pk).update(drift=DriftState.MATCHES)
+    ModelVersion.objects.filter(pk=known.pk).update(drift=DriftState.DRIFTED)  # nothing new to learn of this one
+    changed = line(artifact, EntryState.FAILED, reason="SourceChanged", attempts=1)
+    hear(node, line(artifact, EntryState.FAILED, reason="SourceUnavailable"), at=1)
+    assert rechecks() == []
+    hear(node, changed, at=2)  # the report between the two attempts was never seen
+    assert sorted(rechecks()) == ["system m 1", "system m 2"]
+    other = factories.node(reported_at=None, of=node.pool)
+    hear(other, changed, at=3)  # the comparisons still run: one for each version is enough
+    hear(other, replace(changed, attempts=2), at=4)
+    assert len(rechecks()) == 2
+    Operation.objects.update(state="Succeeded")
+    hear(other, replace(changed, attempts=3), at=5)  # it failed before and fails still
+    assert len(rechecks()) == 2
+    hear(other, line(artifact, EntryState.DOWNLOADING), at=6)
+    hear(other, changed, at=7)
+    assert len(rechecks()) == 4
+    assert Node.objects.get(pk=other.pk).reported_at == START + timedelta(seconds=7)
