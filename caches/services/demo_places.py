@@ -13,6 +13,7 @@ from typing import Any
 
 from django.conf import settings
 
+from caches.services.publishing import published_forget
 from controlplane.audit.models import AuditEvent, Via
 from controlplane.audit.services import Actor
 from controlplane.clusters.gateway import Kind, ObservedNode
@@ -58,7 +59,7 @@ def fleet_create(nodes: int) -> Cluster:
 
 
 def kube_create(place: KubePlace) -> Cluster:
-    """The cluster ``kube``, its pools and node rows."""
+    """The cluster ``kube``, its pools and node rows. Every start of it is a new and empty one."""
     cluster = Cluster.objects.filter(name=KUBE_CLUSTER).first()
     if cluster is None:
         cluster = cluster_create(
@@ -66,6 +67,7 @@ def kube_create(place: KubePlace) -> Cluster:
         )
     if cluster.address != str(place.kubeconfig):
         return cluster  # a person's own cluster of this name
+    published_forget(cluster=cluster)
     _pools_create(cluster, {**POOL_SETTINGS, "cache_path": place.cache_path})
     return _seen(cluster)
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from caches.domain.manifests import manifest_decode
-from caches.models import Artifact, ModelVersion, PublishedManifest, VersionState
+from caches.models import Artifact, ModelVersion, PoolLoop, PublishedManifest, VersionState
 from caches.selectors.artifact_facts import ArtifactOrigin, artifact_origins
 from caches.services.connections import connection_spec
 from caches.sources.secrets import read_secret
@@ -77,6 +77,12 @@ def origin_of(found: ArtifactOrigin) -> Origin:
         allow_patterns=tuple(version.allow_patterns),
         ignore_patterns=tuple(version.ignore_patterns),
     )
+
+
+def published_forget(*, cluster: Cluster) -> None:
+    """Publish everything again in the next round: another cluster is at this address now, and holds nothing."""
+    PublishedManifest.objects.filter(cluster=cluster).delete()
+    PoolLoop.objects.filter(pool__cluster=cluster).update(agent_hash="")
 
 
 def secrets_read(connections: Mapping[str, ConnectionSpec]) -> tuple[dict[str, Mapping[str, str]], list[str]]:

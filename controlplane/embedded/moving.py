@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
@@ -13,7 +14,6 @@ Say = Callable[[str], object]
 _REPAINT = 0.5  # seconds
 _SOON = 2.0  # seconds until the first line of a log
 _REPEAT = 30.0  # seconds between the lines of a log
-_WIDTH = 100
 
 
 class Moving:
@@ -62,8 +62,8 @@ class Moving:
 
     def _paint(self, text: str) -> None:
         assert self._terminal is not None
-        # Back to the start of the line, and nothing of a longer text stays.
-        self._terminal.write(f"\r\x1b[K{text[:_WIDTH]}")
+        # Back to the start of the line, and nothing of a longer text stays; one that wraps could not be painted over.
+        self._terminal.write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
         self._terminal.flush()
 
     def _seconds(self) -> str:

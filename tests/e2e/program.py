@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,12 +20,12 @@ OWN = {"DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HEARTH_STATE_DIR", "DJANGO_SE
 class Program:
     """``manage.py run`` with the demo. Ctrl-C at the end stops everything that it started."""
 
-    def __init__(self, folder: Path, *, nodes: int) -> None:
+    def __init__(self, folder: Path, *, nodes: int, more: Sequence[str] = ()) -> None:
         self.folder = folder
         [port] = ports.free_ports(1)
         self.address = f"http://127.0.0.1:{port}"
         env = {name: value for name, value in os.environ.items() if name not in OWN}
-        self.argv = [sys.executable, str(ROOT / "manage.py"), "run", "--port", str(port), "--nodes", str(nodes)]
+        self.argv = [sys.executable, str(ROOT / "manage.py"), "run", "--port", str(port), "--nodes", str(nodes), *more]
         self.env = env | {"HEARTH_STATE_DIR": str(folder)}
 
     def __enter__(self) -> Self:
@@ -43,7 +44,7 @@ class Program:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.process.send_signal(signal.SIGINT)
         try:
-            self.process.communicate(timeout=60)
+            self.process.communicate(timeout=90)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.communicate()

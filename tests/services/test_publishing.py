@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from caches.models import Artifact, PublishedManifest, SourceConnection
 from caches.services.pins import PinSpec, pin_create
-from caches.services.publishing import AGAIN_AFTER, AT_ONCE, artifacts_publish
+from caches.services.publishing import AGAIN_AFTER, AT_ONCE, artifacts_publish, published_forget
 from controlplane.audit.services import Actor
 from controlplane.clusters.gateway import NotFound, Unreachable
 from tests import factories
@@ -59,6 +59,15 @@ def test_it_looks_after_a_manifest_now_and_then(world: World, gateway: FaultyGat
     publish(world, gateway)
     world.gateway.delete_manifest(version.artifact.digest)
     publish(world, gateway, now=timezone.now() + AGAIN_AFTER + timedelta(seconds=1))
+    assert world.links["n1"].manifest(version.artifact.digest).size_bytes == 100 * MIB
+
+
+def test_another_cluster_at_the_same_address_is_told_everything_at_once(world: World, gateway: FaultyGateway) -> None:
+    version = version_of(100 * MIB)
+    publish(world, gateway)
+    world.gateway.delete_manifest(version.artifact.digest)
+    published_forget(cluster=world.cluster)
+    publish(world, gateway)
     assert world.links["n1"].manifest(version.artifact.digest).size_bytes == 100 * MIB
 
 

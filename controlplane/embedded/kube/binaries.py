@@ -75,7 +75,7 @@ def build(say: Say) -> Binaries:
     with _locked(folder.with_suffix(".lock")):
         if not _complete(folder):
             require_space(folder.parent, _ROOM)
-            what = f"Building Kubernetes {kubernetes_version()} once for this machine (about five minutes)"
+            what = f"Building Kubernetes {kubernetes_version()} (once, five minutes)"
             with Moving(what, say) as line:
                 _build(go, folder, line)
     return _in(folder)

@@ -1,0 +1,48 @@
+"""The line about work that takes a while, on a terminal and in a log."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from controlplane.embedded import moving, records
+from controlplane.embedded.moving import Moving
+
+
+def test_it_says_in_a_log_only_what_is_done_if_that_took_a_moment() -> None:
+    said: list[str] = []
+    with Moving("Boiling water", said.append):
+        pass
+    assert said == ["Boiling water: done in 0 s"]
+
+
+def test_it_says_in_a_log_how_far_it_is_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "_SOON", 0.01)
+    monkeypatch.setattr(moving, "_REPEAT", 0.02)
+    said: list[str] = []
+    with Moving("Boiling water", said.append) as line:
+        line.detail = "60 degrees"
+        assert records.wait_until(lambda: len(said) >= 3, 5)
+    assert said[:2] == ["Boiling water …", "Boiling water: 60 degrees, 0 s"]
+    assert said[-1] == "Boiling water: done in 0 s"
+
+
+def test_it_paints_over_itself_on_a_terminal_and_leaves_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "_REPAINT", 0.01)
+    monkeypatch.setenv("COLUMNS", "60")
+    terminal = io.StringIO()
+    said: list[str] = []
+    with Moving("Boiling water", said.append, terminal=terminal) as line:
+        line.detail = "x" * 500
+        assert records.wait_until(lambda: "xxx" in terminal.getvalue(), 5)
+    painted = terminal.getvalue().split("\r\x1b[K")
+    assert max(map(len, painted)) == 59, "a longer one would wrap, and painting over it would not help"
+    assert painted[-1] == "" and said == ["Boiling water: done in 0 s"]
+
+
+def test_it_claims_nothing_is_done_that_failed() -> None:
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt), Moving("Boiling water", said.append, terminal=io.StringIO()):
+        raise KeyboardInterrupt
+    assert said == ["Boiling water: stopped after 0 s"]
