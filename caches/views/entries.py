@@ -79,21 +79,10 @@ def evict(request: HttpRequest, entry_id: UUID) -> HttpResponse:
     """GET shows what would happen; POST with the typed name does it and shows the operation."""
     entry = _allowed(request, entry_id)
     name = artifact_name(entry)
-    if request.method == "POST":
-        if request.POST.get("confirm", "").strip() != name:
-            raise Invalid(
-                "entry:user:not-confirmed",
-                "The typed name is not the model version that would be evicted.",
-                next_step=f"Go back and type {name} exactly.",
-            )
-
-        def work() -> str:
-            operation = entry_evict(actor=actor_of(request), entry_id=entry_id)
-            return reverse("operation", args=[operation.id])
-
-        return once(request, work)
     plan, refused = None, None
     try:
+        if request.method == "POST":
+            return _evicted(request, entry_id, name)
         plan = entry_evict_preview(entry_id=entry_id)
     except HearthError as error:
         refused = error
@@ -115,7 +104,23 @@ def evict(request: HttpRequest, entry_id: UUID) -> HttpResponse:
         section="fleet",
         crumbs=[("Fleet", reverse("fleet")), (entry.node.name, node_url(entry.node))],
         live_page=False,
+        status=refused.status if refused and request.method == "POST" else 200,
     )
+
+
+def _evicted(request: HttpRequest, entry_id: UUID, name: str) -> HttpResponse:
+    if request.POST.get("confirm", "").strip() != name:
+        raise Invalid(
+            "entry:user:not-confirmed",
+            "The typed name is not the model version that would be evicted.",
+            next_step=f"Type {name} exactly.",
+        )
+
+    def work() -> str:
+        operation = entry_evict(actor=actor_of(request), entry_id=entry_id)
+        return reverse("operation", args=[operation.id])
+
+    return once(request, work)
 
 
 @require_POST

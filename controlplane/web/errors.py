@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -42,8 +43,17 @@ def problem_page(request: HttpRequest, error: errors.HearthError) -> HttpRespons
         "next_step": error.next_step,
         "problems": error.errors,
         "request_id": request_id_of(request),
+        "back": _page_before(request),
     }
     return render(request, "errors/problem.html", context, status=error.status)
+
+
+def _page_before(request: HttpRequest) -> str:
+    """Where the button was that led to a refusal; "" when it was not pressed on a page of this site."""
+    page = urlsplit(request.headers.get("Referer", ""))
+    if request.method in ("GET", "HEAD") or page.netloc != request.get_host() or page.path.startswith("//"):
+        return ""
+    return page.path + (f"?{page.query}" if page.query else "")
 
 
 class ErrorPagesMiddleware:

@@ -15,6 +15,7 @@ from controlplane.operations.models import Operation
 from controlplane.rest.models import IdempotencyKey
 from tests import factories
 from tests.views.conftest import Stage
+from tests.views.reading import Page
 
 POSTS: dict[str, Callable[[Stage], tuple[str, dict[str, str]]]] = {
     "evict": lambda s: (f"/entries/{s.loose.id}/evict", {"confirm": "qwen v1"}),
@@ -85,6 +86,37 @@ def test_it_evicts_only_when_the_name_is_typed(stage: Stage, olga: Client) -> No
     assert CacheEntry.objects.get(pk=stage.loose.pk).evict_requested_at is None
     assert olga.post(address, {"confirm": "qwen v1"}).status_code == 302
     assert CacheEntry.objects.get(pk=stage.loose.pk).evict_requested_at is not None
+
+
+@pytest.mark.parametrize(("typed", "status"), [("qwen v1", 409), ("llama v1", 400)])
+def test_it_leads_on_to_the_node_where_an_eviction_cannot_be(
+    typed: str, status: int, stage: Stage, olga: Client
+) -> None:
+    address = f"/entries/{stage.loose.id}/evict"
+    CacheEntry.objects.filter(pk=stage.loose.pk).update(state="Absent")
+    answer = olga.post(address, {"confirm": typed})
+    assert answer.status_code == status
+    page = Page(answer.content)
+    ways = {one.attrs["href"] for one in page.page.all("a")}
+    assert {f"/nodes/{stage.nodes[0].id}", f"/entries/{stage.loose.id}"} <= ways
+    assert (address in ways) is (status == 400)
+    assert "It cannot be evicted now" in page.text or status == 400
+
+
+@pytest.mark.parametrize(
+    ("referer", "back"),
+    [
+        ("http://testserver/nodes/1?sort=state", ["/nodes/1?sort=state"]),
+        ("http://elsewhere/nodes/1", []),
+        ("http://testserver//elsewhere/", []),
+        ("", []),
+    ],
+)
+def test_it_leads_back_to_the_page_with_the_button(referer: str, back: list[str], stage: Stage, olga: Client) -> None:
+    answer = olga.post(f"/entries/{stage.ready.id}/retry", headers={"Referer": referer})
+    assert answer.status_code == 409
+    ways = Page(answer.content).page.all("a")
+    assert [one.attrs["href"] for one in ways if one.attrs["href"] != "/"] == back
 
 
 def test_it_says_why_a_pinned_copy_stays(stage: Stage, olga: Client) -> None:
