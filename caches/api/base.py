@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from django.db.models import Model, QuerySet
@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 
 from caches.api.links import location_of
+from caches.api.names import RULES, NameRule, check_names
 from caches.api.serializers.common import ObjectSerializer
 from caches.api.serializers.operations import OperationDetailSerializer
 from caches.api.serializers.plans import PlanSerializer
@@ -67,7 +68,13 @@ def one(rows: QuerySet[Found]) -> Found:
 
 
 class ApiView(HearthView):
-    """A HearthView that reads bodies, answers with rows and with operations."""
+    """A HearthView that reads bodies, answers with rows and with operations. ``names`` are the address's."""
+
+    names: ClassVar[Mapping[str, NameRule]] = RULES
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        check_names(kwargs, self.names)
 
     def read(self, kind: type[Serializer[Any]], request: Request, **kwargs: Any) -> dict[str, Any]:
         """The validated body. Raises ValidationError with every wrong field."""

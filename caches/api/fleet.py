@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from caches.api.base import DRY_RUN, PLAN_OR_WORK, WAIT, ApiRowsView, ApiView, one, plan_or
+from caches.api.names import POOL
 from caches.api.plans import plan_response
 from caches.api.serializers.entries import EntrySerializer
 from caches.api.serializers.fleet import (
@@ -78,6 +79,7 @@ class NodePoolList(ApiRowsView):
 class NodePoolDetail(ApiView):
     """GET, PATCH, DELETE one pool by ``cluster.pool``."""
 
+    names = {"name": POOL}
     write_scope = Scope.FLEET_WRITE
     parameters = {"PATCH": ("dry_run",), "DELETE": ("dry_run", "wait")}
 

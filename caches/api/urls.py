@@ -8,7 +8,7 @@ from caches.api import accounts, audit, catalogue, clusters, connections, entrie
 from controlplane.rest.docs import DocsView, SchemaView
 from controlplane.rest.views import RowsView
 
-MODEL = "models/<slug:model>"
+MODEL = "models/<str:model>"
 VERSION = f"{MODEL}/versions/<str:version>"
 
 
@@ -22,10 +22,10 @@ def rows(route: str, view: type[RowsView], name: str) -> list[URLPattern]:
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *rows("source-connections", connections.ConnectionList, "connections"),
-    path("source-connections/<slug:name>", connections.ConnectionDetail.as_view(), name="api-connection"),
+    path("source-connections/<str:name>", connections.ConnectionDetail.as_view(), name="api-connection"),
     *rows("clusters", clusters.ClusterList, "clusters"),
-    path("clusters/<slug:name>", clusters.ClusterDetail.as_view(), name="api-cluster"),
-    path("clusters/<slug:name>/adopt", clusters.ClusterAdopt.as_view(), name="api-cluster-adopt"),
+    path("clusters/<str:name>", clusters.ClusterDetail.as_view(), name="api-cluster"),
+    path("clusters/<str:name>/adopt", clusters.ClusterAdopt.as_view(), name="api-cluster-adopt"),
     *rows("node-pools", fleet.NodePoolList, "node-pools"),
     path("node-pools/<str:name>", fleet.NodePoolDetail.as_view(), name="api-node-pool"),
     *rows("nodes", fleet.NodeList, "nodes"),
@@ -56,7 +56,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("tokens/<uuid:token_id>", accounts.TokenDetail.as_view(), name="api-token"),
     path("me", accounts.Me.as_view(), name="api-me"),
     *rows("webhooks", webhooks.WebhookList, "webhooks"),
-    path("webhooks/<slug:name>", webhooks.WebhookDetail.as_view(), name="api-webhook"),
+    path("webhooks/<str:name>", webhooks.WebhookDetail.as_view(), name="api-webhook"),
     path("openapi", SchemaView.as_view(), name="api-openapi"),
     path("docs", DocsView.as_view(url_name="api-openapi"), name="api-docs"),
 ]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 import time_machine
+from django.test import Client
 from django.utils import timezone
 
 from controlplane.accounts.models import User
@@ -111,3 +114,21 @@ def test_it_names_the_pool_and_cluster_by_more_than_a_part_of_their_names(admin_
     for name in (pool, cluster, f"{cluster}.", f".{pool}", f"{cluster}.{pool}.x", f"{cluster}.{pool.upper()}"):
         assert admin_api.get(f"node-pools/{name}").status_code == 404, name
     assert admin_api.get(f"node-pools/{cluster}.{pool}").json()["name"] == f"{cluster}.{pool}"
+
+
+@pytest.mark.parametrize(("method", "path"), [(m, p) for m, p in operations() if "{" in p and "_id}" not in p])
+def test_it_says_which_names_are_allowed_where_the_address_has_none(admin_api: Api, method: str, path: str) -> None:
+    for field in ("model", "version", "name"):
+        if f"{{{field}}}" not in path:
+            continue
+        fine = {"model": "m", "version": "1", "name": "n"}
+        for wrong in ("modèle", "a b", "x" * 128):
+            answer = call(admin_api, method, path.format_map({**fine, field: quote(wrong)}))
+
+            assert (answer.status_code, answer.json()["code"]) == (400, "request:user:name"), (path, wrong)
+            (error,) = answer.json()["errors"]
+            assert error["field"] == field and "digits" in error["detail"] and "at most" in answer.json()["detail"]
+
+
+def test_it_says_nothing_about_names_to_a_stranger() -> None:
+    assert Client().get("/api/v1/models/a%20b").status_code == 401
