@@ -291,7 +291,7 @@ def rechecks() -> list[str]:
 
 def test_a_node_that_finds_its_source_changed_has_the_versions_compared_at_once(node: Node) -> None:
     artifact = factories.artifact()
-    one, two, known = (factories.version(model="m", version=v, artifact=artifact) for v in ("1", "2", "3"))
+    one, _, known = (factories.version(model="m", version=v, artifact=artifact) for v in ("1", "2", "3"))
     ModelVersion.objects.filter(pk=one.pk).update(drift=DriftState.MATCHES)
     ModelVersion.objects.filter(pk=known.pk).update(drift=DriftState.DRIFTED)  # nothing new to learn of this one
     changed = line(artifact, EntryState.FAILED, reason="SourceChanged", attempts=1)
