@@ -9,8 +9,9 @@ from django.conf import settings
 
 from caches.domain.labels import POOL
 from caches.models import PoolLoop
+from caches.services.fan_out import fan_out
 from controlplane.clusters.codec import dumps
-from controlplane.clusters.gateway import ClusterGateway, Conflict, NotFound, PoolAgent, Refused
+from controlplane.clusters.gateway import ClusterGateway, Conflict, PoolAgent, Refused
 from controlplane.clusters.models import ClusterType, Node, NodePool
 
 AGAIN_AFTER = timedelta(minutes=5)  # in case somebody removed or changed it
@@ -50,20 +51,20 @@ def agents_apply(*, pool: NodePool, gateway: ClusterGateway, now: datetime) -> l
 
 def _nodes_mark(pool: NodePool, gateway: ClusterGateway) -> list[str]:
     """Label the pool's nodes as its own, and take the label from those that it does not have any more."""
-    problems = []
     live = Node.objects.filter(cluster=pool.cluster, lost_at=None).order_by("name")
-    for node in live.filter(pool=pool).exclude(**{"labels__contains": {POOL: pool.name}}):
-        problems += _label(gateway, node, pool.name)
-    for node in live.filter(labels__contains={POOL: pool.name}).exclude(pool=pool):
-        problems += _label(gateway, node, None)
+    ours: list[tuple[Node, str | None]] = [
+        (node, pool.name) for node in live.filter(pool=pool).exclude(**{"labels__contains": {POOL: pool.name}})
+    ]
+    ours += [(node, None) for node in live.filter(labels__contains={POOL: pool.name}).exclude(pool=pool)]
+    answers, failure = fan_out(lambda item: gateway.set_node_labels(item[0].name, item[0].uid, {POOL: item[1]}), ours)
+    if failure is not None and not isinstance(failure, Refused):
+        raise failure
+    problems = [] if failure is None else [f"Nodes of {pool.full_name} get no agent: {failure}"]
+    for answer in answers:
+        # Refused by a policy of the cluster; or its incarnation is gone, and the watcher will say so.
+        name = answer.item[0].name
+        if isinstance(answer.error, Refused):
+            problems.append(f"{name} gets no agent: {answer.error}")
+        elif answer.error is not None:
+            problems.append(f"{name}: {answer.error}")
     return problems
-
-
-def _label(gateway: ClusterGateway, node: Node, value: str | None) -> list[str]:
-    try:
-        gateway.set_node_labels(node.name, node.uid, {POOL: value})
-    except (NotFound, Conflict) as error:
-        return [f"{node.name}: {error}"]  # its incarnation is gone: the watcher will say so
-    except Refused as error:
-        return [f"{node.name} gets no agent: {error}"]  # by a policy of the cluster; the other nodes go on
-    return []

@@ -37,4 +37,5 @@ def make_world(
 ) -> Callable[..., KubeWorld]:
     """The control plane's rows beside an API server that is empty; call it once a test that may use the database."""
     settings.AGENT_IMAGE = "registry.invalid/hearth@sha256:" + "0" * 64
+    settings.SCHEDULING_LAG_SECONDS = 0.0  # nothing is scheduled by labels here
     return lambda **options: KubeWorld(own_kube_api, **options)
