@@ -25,6 +25,7 @@ from controlplane.embedded import ports, spawn
 from controlplane.embedded.files import write_private
 from controlplane.embedded.problems import EmbeddedError, tail
 from controlplane.embedded.processes import ROOT, AlreadyRunning, Spec, holder
+from controlplane.embedded.readiness import readiness_of
 from controlplane.embedded.servers import EmbeddedServers
 
 if TYPE_CHECKING:
@@ -106,9 +107,10 @@ def _run(options: Options, say: Say, terminal: bool, began: float) -> None:
         stack.enter_context(servers)
         try:
             (options.state / "static").mkdir(exist_ok=True)  # WhiteNoise warns about a folder that is missing
-            _start(options, servers, kube, say, terminal, began)
+            readiness = readiness_of(options.address, began)
+            _start(options, servers, kube, say, terminal)
             while True:
-                for line in servers.supervisor.check() + (kube.check() if kube else []):
+                for line in servers.supervisor.check() + (kube.check() if kube else []) + readiness.check():
                     say(line)
                 time.sleep(0.5)
         finally:
@@ -124,9 +126,7 @@ def _kubernetes(options: Options, say: Say) -> KubeSide:
     return KubeSide(options.state, say)
 
 
-def _start(
-    options: Options, servers: EmbeddedServers, kube: KubeSide | None, say: Say, terminal: bool, began: float
-) -> None:
+def _start(options: Options, servers: EmbeddedServers, kube: KubeSide | None, say: Say, terminal: bool) -> None:
     """What a sign-in needs comes first; the address is printed as soon as one would work, then the rest starts."""
     supervisor, env = servers.supervisor, _environment(options, servers)
     web, *others = _processes(options, env)
@@ -142,7 +142,11 @@ def _start(
             known = True
     if known:
         supervisor.await_ready(web.name)
-        _greet(options, say, terminal, time.monotonic() - began)
+        _greet(options, say, terminal)
+        if kube is None:
+            # What a page shows of yesterday is unknown until somebody has looked at the nodes.
+            supervisor.begin(*(spec for spec in others if spec.name == "watcher"))
+            others = [spec for spec in others if spec.name != "watcher"]
     if demo:
         servers.await_s3()
     if kube is not None:
@@ -155,7 +159,7 @@ def _start(
                 time.sleep(0.05)
             if not known and not making.returncode:
                 supervisor.await_ready(web.name)
-                _greet(options, say, terminal, time.monotonic() - began)
+                _greet(options, say, terminal)
             while making.poll() is None:
                 for line in supervisor.check():
                     say(line)
@@ -164,7 +168,6 @@ def _start(
         supervisor.start(*others)
     else:
         say(kube.greeting())
-    say(f"Everything runs (after {time.monotonic() - began:.0f} s).")
 
 
 def _environment(options: Options, servers: EmbeddedServers) -> dict[str, str]:
@@ -236,9 +239,10 @@ def _command(options: Options, env: Mapping[str, str], name: str, *arguments: st
         raise EmbeddedError(f"'manage.py {name}' failed. Its last words, from {log}:\n{tail(log)}")
 
 
-def _greet(options: Options, say: Say, terminal: bool, seconds: float) -> None:
+def _greet(options: Options, say: Say, terminal: bool) -> None:
+    """The address and the sign-in, which work from now on. That the rest does, Readiness says."""
     (options.state / "address").write_text(options.address)
-    say(f"\n  Hearth   {options.address}   (ready in {seconds:.0f} s)")
+    say(f"\n  Hearth   {options.address}")
     password = options.state / "admin-password"
     if password.exists():
         # A password belongs on the person's screen, not into a file that collects this output.

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controlplane.accounts.authentication import address_allowed, client_address
-from controlplane.web.readiness import METRICS, findings
+from controlplane.web.readiness import METRICS, findings, news
 
 _LOOPBACK = ["127.0.0.0/8", "::1/128"]
 
@@ -26,7 +26,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @require_safe
 @never_cache
 def readyz(request: HttpRequest) -> HttpResponse:
-    """200 when everything that Hearth needs works, otherwise 503 with each cause."""
+    """200 when everything that Hearth needs works, otherwise 503 with each cause. ``news`` says how fresh pages are."""
     found = findings()
     ready = all(finding.ok for finding in found.values())
     body = {
@@ -34,6 +34,8 @@ def readyz(request: HttpRequest) -> HttpResponse:
         "causes": [finding.detail for finding in found.values() if not finding.ok],
         "checks": {name: {"ok": finding.ok, "detail": finding.detail} for name, finding in found.items()},
     }
+    if found["database"].ok:
+        body["news"] = news()
     return JsonResponse(body, status=200 if ready else 503)
 
 

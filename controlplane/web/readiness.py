@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import psycopg
 import redis
 from django.conf import settings
 from django.db import connection
+from django.db.models import Count, Min, Q
 from django.utils import timezone
 from prometheus_client import CollectorRegistry
 
-from controlplane.clusters.models import Cluster
+from controlplane.clusters.models import Cluster, Node
+from controlplane.web.formats import iso_text
 
 # Hearth's own: the default registry also holds figures of one web process, which say nothing about the program.
 METRICS = CollectorRegistry(auto_describe=False)
@@ -47,6 +50,21 @@ def findings() -> dict[str, Finding]:
     for name, check in _checks.items():
         found[name] = check()
     return found
+
+
+def news() -> dict[str, Any]:
+    """How fresh what pages show is: the oldest contact with a cluster, and how many of the live nodes report."""
+    clusters = Cluster.objects.aggregate(count=Count("pk"), seen=Count("observed_at"), oldest=Min("observed_at"))
+    live = Q(lost_at__isnull=True)
+    reporting = live & Q(reported_at__gte=timezone.now() - WATCHER_SILENT)
+    nodes = Node.objects.aggregate(live=Count("pk", filter=live), reporting=Count("pk", filter=reporting))
+    everyone = clusters["seen"] == clusters["count"]
+    return {
+        "clusters": clusters["count"],
+        "contacted_at": iso_text(clusters["oldest"]) or None if everyone else None,
+        "nodes": nodes["live"],
+        "reporting": nodes["reporting"],
+    }
 
 
 def _database() -> Finding:

@@ -111,16 +111,17 @@ def test_it_restores_who_hears_signals(chosen: Options) -> None:
 def test_it_shows_the_password_on_a_screen_only(chosen: Options, terminal: bool, shown: str) -> None:
     (chosen.state / "admin-password").write_text("hush-hush\n")
     said: list[str] = []
-    program._greet(chosen, said.append, terminal, 4.2)
+    program._greet(chosen, said.append, terminal)
     text = "\n".join(said)
-    assert "http://127.0.0.1:8123/   (ready in 4 s)" in text and shown in text
+    assert "http://127.0.0.1:8123/\n" in text and shown in text
+    assert "ready" not in text, "that is for Readiness to say"
     assert terminal or "hush-hush" not in text
     assert (chosen.state / "address").read_text() == "http://127.0.0.1:8123/"
 
 
 def test_it_greets_without_a_sign_in_where_it_made_none(chosen: Options) -> None:
     said: list[str] = []
-    program._greet(chosen, said.append, True, 1)
+    program._greet(chosen, said.append, True)
     assert "Sign in" not in "\n".join(said)
 
 

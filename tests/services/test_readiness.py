@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -181,3 +181,18 @@ def test_a_cluster_that_was_removed_is_not_waited_for(answers: None) -> None:
     assert not watcher().ok
     Cluster.objects.all().delete()
     assert watcher().ok
+
+
+def test_it_tells_how_fresh_the_pages_are(answers: None, client: Client) -> None:
+    now = timezone.now()
+    assert client.get("/readyz").json()["news"] == {"clusters": 0, "contacted_at": None, "nodes": 0, "reporting": 0}
+    older = now - timedelta(seconds=40)
+    pool = factories.pool(of=factories.cluster(observed_at=now))
+    factories.cluster(observed_at=older)
+    for fields in ({}, {"reported_at": now - timedelta(minutes=2)}, {"reported_at": None}, {"lost_at": now}):
+        factories.node(of=pool, **fields)
+    news = client.get("/readyz").json()["news"]
+    assert (news["clusters"], news["nodes"], news["reporting"]) == (2, 3, 1)
+    assert datetime.fromisoformat(news["contacted_at"]) == older
+    factories.cluster(observed_at=None)
+    assert client.get("/readyz").json()["news"]["contacted_at"] is None, "one was never reached"
