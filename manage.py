@@ -12,8 +12,15 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
     try:
         from django.core.management import execute_from_command_line
+
+        from controlplane.embedded.beside import environment_beside
+        from controlplane.embedded.problems import EmbeddedError
     except ImportError:
         sys.exit("Hearth is not installed in this Python. Use 'make run', or .venv/bin/python manage.py.")
+    try:
+        os.environ.update(environment_beside(sys.argv[1:]))
+    except EmbeddedError as problem:
+        sys.exit(str(problem))
     execute_from_command_line(sys.argv)
 
 

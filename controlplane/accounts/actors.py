@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+
 from django.http import HttpRequest
 from rest_framework.request import Request
 
@@ -17,6 +19,15 @@ def actor_of(request: HttpRequest | Request) -> Actor:
     if isinstance(token, Token):
         return Actor(name=f"{name}/{token.name}"[:150], via=Via.API, request_id=request_id_of(request))
     return Actor(name=name, via=Via.BROWSER, request_id=request_id_of(request))
+
+
+def person_at_terminal() -> Actor:
+    """Whoever runs a command of manage.py, by the name the system has for them."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = "unknown"
+    return Actor(name=f"{name} (manage.py)", via=Via.SYSTEM)
 
 
 def request_id_of(request: HttpRequest | Request) -> str:

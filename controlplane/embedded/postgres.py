@@ -159,6 +159,18 @@ class Postgres:
             os.chown(path, self._identity.uid, self._identity.gid)
 
 
+def running_url(state: Path) -> str:
+    """DATABASE_URL of the server that runs in this state folder, as its own notes tell it; "" where none does."""
+    folder = state.absolute() / "postgres"
+    try:
+        pid, _, _, port, *_ = (folder / "data" / "postmaster.pid").read_text().splitlines()
+        password = (folder / "password").read_text().strip()
+        alive = records.started_at(int(pid)) and port.isdigit()
+    except (OSError, ValueError):
+        return ""
+    return f"postgres://{USER}:{password}@{ports.HOST}:{port}/{DATABASE}" if alive else ""
+
+
 def _binaries() -> Path:
     """The folder of PostgreSQL's programs; found without importing the wheel, which would start threads and logs."""
     import importlib.util

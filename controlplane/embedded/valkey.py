@@ -75,6 +75,17 @@ class Valkey:
             return False
 
 
+def running_url(state: Path) -> str:
+    """REDIS_URL of the server that was started last in this state folder; "" where none was."""
+    try:
+        lines = (state.absolute() / "valkey" / "valkey.conf").read_text().splitlines()
+    except OSError:
+        return ""
+    told = {name: value for name, _, value in (line.partition(" ") for line in lines)}
+    port, password = told.get("port", ""), told.get("requirepass", "")
+    return f"redis://:{password}@{ports.HOST}:{port}/0" if port and password else ""
+
+
 def _binary() -> Path:
     import importlib.util
 

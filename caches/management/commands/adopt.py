@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from caches.domain.text import plural
 from caches.services.adoption import Adoption, cluster_adopt
-from controlplane.audit.models import Via
-from controlplane.audit.services import Actor
+from controlplane.accounts.actors import person_at_terminal
 from controlplane.clusters.models import Cluster
 from controlplane.errors import HearthError
 
@@ -27,9 +25,8 @@ class Command(BaseCommand):
         if cluster is None:
             names = ", ".join(Cluster.objects.order_by("name").values_list("name", flat=True)) or "none yet"
             raise CommandError(f"There is no cluster {options['cluster']}. Clusters: {names}.")
-        actor = Actor(name=f"{_user()} (manage.py)", via=Via.SYSTEM)
         try:
-            found = cluster_adopt(actor=actor, cluster_id=cluster.pk, dry_run=options["dry_run"])
+            found = cluster_adopt(actor=person_at_terminal(), cluster_id=cluster.pk, dry_run=options["dry_run"])
         except HearthError as error:
             raise CommandError(f"{error.detail} {error.next_step}") from error
         self._tell(found)
@@ -51,10 +48,3 @@ class Command(BaseCommand):
             self.stdout.write(f"Not adopted: {item.name or item.digest[:19]}: {item.reason} {item.next_step}{held}")
         for tree in found.orphans:
             self.stdout.write(f"Orphaned tree {tree.name}: {tree.bytes} bytes on {plural(len(tree.nodes), 'node')}.")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
