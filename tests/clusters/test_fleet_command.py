@@ -42,6 +42,17 @@ def test_it_says_what_it_did(folder: Path) -> None:
     assert _fleet(folder, "remove", "c-1") == "c-1 removed with its disk\n"
 
 
+def test_it_warns_of_a_pool_that_no_other_node_is_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = _fleet(folder, "add", "c-1", "--pool", "nope")
+    warned = capsys.readouterr().err
+    assert said.startswith("c-1 added to nope") and said.count("\n") == 1
+    assert "no other node is in nope (there are pool-a, pool-b)" in warned
+    assert "until a pool selects hearth.dev/pool=nope" in warned
+    _fleet(folder, "add", "c-2", "--pool", "nope")
+    _fleet(folder, "add", "c-3")
+    assert capsys.readouterr().err == ""  # the second of a new pool, and a pool that every fleet has
+
+
 def test_it_lists_for_people_and_for_programs(folder: Path) -> None:
     _fleet(folder, "cordon", "a-1")
     _fleet(folder, "stop", "b-1")

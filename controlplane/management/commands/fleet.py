@@ -56,8 +56,11 @@ class Command(BaseCommand):
         try:
             if options["verb"] == "run":
                 self._run(fleet, options)
-            else:
-                self.stdout.write(_answer(fleet, options))
+                return
+            warning = _pool_warning(fleet, options) if options["verb"] == "add" else ""
+            self.stdout.write(_answer(fleet, options))
+            if warning:
+                self.stderr.write(warning)
         except NotFound as error:
             raise CommandError(f"{error} See them with: manage.py fleet list") from None
         except Conflict as error:
@@ -114,6 +117,18 @@ def _answer(fleet: LocalFleet, options: Mapping[str, Any]) -> str:
     if verb == "use":
         return f"{fleet.use(name, options['digest']).name} uses it"
     return f"{name} uses it no more" if fleet.unuse(name, options["digest"]) else f"{name} did not use it"
+
+
+def _pool_warning(fleet: LocalFleet, options: Mapping[str, Any]) -> str:
+    """A pool may be made after its nodes, and only Hearth knows it: so a name that no node has is said, not refused."""
+    name, pool = options["name"], options["pool"]
+    pools = sorted({row.node.labels[POOL_LABEL] for row in fleet.nodes() if POOL_LABEL in row.node.labels})
+    if pool in pools or (not pools and pool in {layout.name for layout in DEFAULT_POOLS}):
+        return ""
+    return (
+        f"Warning: no other node is in {pool} (there are {', '.join(pools) or 'none yet'}). Nothing is warmed "
+        f"on {name} until a pool selects {POOL_LABEL}={pool}; make that pool, or remove the node and give another --pool."
+    )
 
 
 def _state(row: FleetNode) -> str:
