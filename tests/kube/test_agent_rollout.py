@@ -39,9 +39,9 @@ def test_it_runs_an_agent_on_each_node_of_the_pool(
     assert hearth.pool.loop.error == ""
 
     # A new one takes its place as soon as it has ended by itself, not at the end of its grace.
-    pod, node = hearth.agent_pod("node-a"), hearth.kube.nodes["node-a"]
+    pod, machine = hearth.agent_pod("node-a"), hearth.kube.nodes["node-a"]
     assert pod is not None
-    [before] = agents(node)
+    [before] = agents(machine)
     hearth.client.delete(f"{AGENT_PODS}/{pod['metadata']['name']}")
-    measured("seconds_to_end", round(hearth.until(lambda: before not in agents(node), "it ends"), 1))
-    measured("seconds_to_replace", round(hearth.until(lambda: agents(node), "another one runs"), 1))
+    measured("seconds_to_end", round(hearth.until(lambda: before not in agents(machine), "it ends"), 1))
+    measured("seconds_to_replace", round(hearth.until(lambda: agents(machine), "another one runs"), 1))

@@ -136,7 +136,8 @@ def test_a_pod_starts_where_the_agent_is_dead(hearth_on: Start, image: str) -> N
     assert ended.server["sums"] == hearth.wanted_content(version)
 
     hearth.client.merge(f"{names.NODES}/node-b", {"metadata": {"labels": {LABEL: None}}}, manager="test")
-    hearth.until(lambda: not agents(node), "its agent is gone")
+    hearth.until(lambda: hearth.agent_pod("node-b") is None, "its agent is told to go")
+    hearth.until(lambda: not agents(node), "its agent is gone", seconds=70)  # a pod's grace, and a little
     ended = run(hearth, consumer(hearth, image, version, "gone", "node-b"))
     assert (ended.found, ended.ensure["bytes"]) == ("miss", SIZE)
     assert hearth.content("node-b", version) == hearth.wanted_content(version), "the node is left warm"
