@@ -127,7 +127,7 @@ def _pool_warning(fleet: LocalFleet, options: Mapping[str, Any]) -> str:
         return ""
     return (
         f"Warning: no other node is in {pool} (there are {', '.join(pools) or 'none yet'}). Nothing is warmed "
-        f"on {name} until a pool selects {POOL_LABEL}={pool}; make that pool, or remove the node and give another --pool."
+        f"on {name} until a pool selects {POOL_LABEL}={pool}; make that pool, or remove the node and name another."
     )
 
 
