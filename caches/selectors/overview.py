@@ -12,6 +12,7 @@ from django.db.models import Count, Q, QuerySet
 
 from caches.models import CacheEntry, DriftState, ModelVersion, Pin, PoolLoop
 from caches.selectors.audit import audit_list
+from caches.selectors.coverage import PoolCoverage, pools_coverage
 from caches.selectors.entries import UNKNOWN, entries_list
 from caches.selectors.loop_words import next_step_of
 from caches.selectors.nodes import Targets, clusters_list, nodes_list
@@ -55,10 +56,16 @@ class FullDisk:
     committed_bytes: int
 
 
-def troubles(*, now: datetime, targets: Targets = None) -> tuple[Trouble, ...]:
-    """Everything that is degraded, worst first, in four queries."""
+def troubles(
+    *, now: datetime, targets: Targets = None, covered: Sequence[PoolCoverage] | None = None
+) -> tuple[Trouble, ...]:
+    """Everything that is degraded, worst first, in five queries, and those of coverage while a node is silent.
+
+    ``covered`` is pools_coverage for the same reader and moment, where it is known anyway.
+    """
     found = [
         *_entry_troubles(now, targets),
+        *_unknown_troubles(now, targets, covered),
         *_node_troubles(now, targets),
         *_loop_troubles(now, targets),
         *_drift_troubles(targets),
@@ -95,9 +102,17 @@ def _entry_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
     if repairing := states.get(EntryState.REPAIRING):
         sentence = f"{_many(repairing, 'copy', 'copies')} damaged and being repaired"
         yield Trouble(Severity.WARN, sentence, repairing, "entries", "state=Repairing")
-    if unknown := states.get(UNKNOWN):
-        sentence = f"{_many(unknown, 'copy', 'copies')} on nodes that stopped reporting"
-        yield Trouble(Severity.UNKNOWN, sentence, unknown, "entries", "state=Unknown")
+
+
+def _unknown_troubles(now: datetime, targets: Targets, covered: Sequence[PoolCoverage] | None) -> Iterator[Trouble]:
+    """The wanted copies that coverage counts as unknown: the same number as in the tables, which the Fleet page has."""
+    if not nodes_list(targets=targets, now=now).filter(silent=True, lost_at__isnull=True).exists():
+        return
+    pools = pools_coverage(now=now, targets=targets) if covered is None else covered
+    unknown = sum(pool.coverage.unknown for pool in pools)
+    if unknown:
+        sentence = f"{_many(unknown, 'wanted copy', 'wanted copies')} on nodes that stopped reporting"
+        yield Trouble(Severity.UNKNOWN, sentence, unknown, "fleet")
 
 
 def _node_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:

@@ -19,6 +19,7 @@ from django.utils.safestring import SafeString
 
 from caches.filters import Filters
 from caches.models import ModelVersion
+from caches.selectors.coverage import PoolCoverage
 from caches.selectors.nodes import Targets
 from caches.selectors.overview import Severity, Trouble, stale_reason, troubles
 from controlplane.accounts import access
@@ -72,10 +73,12 @@ def may(request: HttpRequest, role: Role, target: str = "") -> bool:
     return access.can(user_of(request), role, target)
 
 
-def health_of(request: HttpRequest) -> tuple[Health, tuple[Trouble, ...]]:
-    """The worst of what this person may see, and all of it."""
+def health_of(
+    request: HttpRequest, covered: Sequence[PoolCoverage] | None = None
+) -> tuple[Health, tuple[Trouble, ...]]:
+    """The worst of what this person may see, and all of it. ``covered`` is their pools_coverage, where it is known."""
     now, targets = timezone.now(), readable(request)
-    found = troubles(now=now, targets=targets)
+    found = troubles(now=now, targets=targets, covered=covered)
     stale = stale_reason(now=now, targets=targets)
     if not found:
         return Health(tone=Tone.UNKNOWN if stale else Tone.OK, stale=stale), found

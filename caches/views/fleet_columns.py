@@ -77,12 +77,11 @@ def node_columns(coverage: Mapping[UUID, NodeCoverage]) -> list[Column]:
     def disk(row: Node) -> object:
         if row.capacity_bytes is None:
             return None
-        parts = [(Tone.OK, row.used_bytes), (Tone.IDLE, row.other_bytes), (Tone.BUSY, row.reserved_bytes)]
         used = row.used_bytes + row.other_bytes
         text = f"{bytes_text(used)} of {bytes_text(row.capacity_bytes)}"
         return format_html(
             '<span class="with-meter">{}<small class="nowrap">{}</small></span>',
-            cells.meter(parts, row.capacity_bytes, text),
+            cells.disk(row, text),
             text,
         )
 

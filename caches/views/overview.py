@@ -31,7 +31,8 @@ SEARCH_LIMIT = 20
 def home(request: HttpRequest, suffix: str = "") -> HttpResponse:
     """Is anything wrong; what is covered; what is moving; which disks fill up; who changed what."""
     now, targets = timezone.now(), readable(request)
-    health, found = health_of(request)
+    pools = pools_coverage(now=now, targets=targets)
+    health, found = health_of(request, pools)
     operations = Table(
         request,
         overview.operations_in_flight(targets=targets),
@@ -55,7 +56,7 @@ def home(request: HttpRequest, suffix: str = "") -> HttpResponse:
         {
             "health": health,
             "troubles": [(trouble, trouble_url(trouble)) for trouble in found],
-            "pools": pools_coverage(now=now, targets=targets),
+            "pools": pools,
             "flow": overview.flow(now=now, targets=targets),
             "disks": overview.disks_filling(now=now, targets=targets),
             "begun": overview.has_anything(),

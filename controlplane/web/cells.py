@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from django.templatetags.static import static
 from django.utils import timezone
@@ -124,6 +125,15 @@ def meter(parts: Sequence[tuple[Tone, float]], whole: float, label: str, css: st
         label,
         bars,
     )
+
+
+def disk(node: Any, label: str) -> SafeString:
+    """The bar of a disk: used, reserved and other bytes. What a silent node said last is hatched, not green."""
+    if getattr(node, "silent", False):
+        total = node.used_bytes + node.reserved_bytes + node.other_bytes
+        return meter([(Tone.UNKNOWN, total)], node.capacity_bytes or 0, f"{label}, as last reported")
+    parts = [(Tone.OK, node.used_bytes), (Tone.BUSY, node.reserved_bytes), (Tone.IDLE, node.other_bytes)]
+    return meter(parts, node.capacity_bytes or 0, label)
 
 
 def progress(done: int, total: int, tone: Tone = Tone.BUSY) -> SafeString:

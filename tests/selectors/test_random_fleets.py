@@ -152,8 +152,16 @@ def test_the_overview_counts_what_is_wanted_and_wrong(fleet: Fleet) -> None:
     ]
     shown = Counter(fleet.shown(node, entry) for node, entry in wanted)
     found = {(trouble.page, trouble.query): trouble.count for trouble in overview.troubles(now=fleet.now)}
-    for state in ("Failed", "Repairing", "Unknown"):
+    for state in ("Failed", "Repairing"):
         assert found.get(("entries", f"state={state}"), 0) == shown[state]
+
+
+def test_the_overview_counts_the_unknown_as_the_tables_do(fleet: Fleet) -> None:
+    sentences = [trouble.sentence for trouble in overview.troubles(now=fleet.now)]
+    unknown = sum(covered.coverage.unknown for covered in pools_coverage(now=fleet.now))
+    words = f"{unknown} wanted {'copy' if unknown == 1 else 'copies'} on nodes that stopped reporting"
+    assert (words in sentences) is (unknown > 0)
+    assert unknown > 0 or not any("copies on nodes" in sentence for sentence in sentences)
 
 
 def test_what_moves_is_summed_over_nodes_that_report(fleet: Fleet) -> None:

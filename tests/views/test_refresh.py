@@ -90,7 +90,7 @@ def healthy(stage: Stage) -> None:
 
 
 def test_it_shows_the_worst_in_the_icon_from_the_first_paint_on(stage: Stage, victor: Client) -> None:
-    assert worst(victor) == ("bad", "bad", "(2▲) Pins · Hearth")
+    assert worst(victor) == ("bad", "bad", "(3▲) Pins · Hearth")
     healthy(stage)
     assert worst(victor) == ("ok", "ok", "Pins · Hearth")
     stage.llama.drift = "Drifted"
@@ -117,8 +117,11 @@ def test_it_never_looks_fine_where_nobody_looked(stage: Stage, victor: Client) -
 
 def test_it_says_the_same_in_words_for_those_who_cannot_see_the_icon(stage: Stage, victor: Client) -> None:
     page = Page(victor.get("/fleet").content)
-    assert page.page.attrs["data-count"] == "2"
-    assert page.page.attrs["data-summary"] == "1 copy failed; 1 node stopped reporting."
+    assert page.page.attrs["data-count"] == "3"
+    assert (
+        page.page.attrs["data-summary"]
+        == "1 copy failed; 1 wanted copy on nodes that stopped reporting; 1 node stopped reporting."
+    )
     assert page.root.one("div", id="announcer").attrs["aria-live"] == "polite"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from django.test import Client
 from django.utils import timezone
 
 from caches.domain.plans import (
@@ -24,10 +25,11 @@ from caches.selectors.matrix import pool_matrix
 from caches.selectors.nodes import pools_list
 from caches.selectors.why import named, pin_fits
 from controlplane.clusters.documents import Action, EntryState
-from controlplane.clusters.models import Cluster
+from controlplane.clusters.models import Cluster, Node
 from tests import factories
 from tests.factories import MIB
 from tests.views.conftest import Stage
+from tests.views.reading import Page
 
 NOW = datetime(2026, 9, 1, tzinfo=UTC)
 
@@ -136,7 +138,26 @@ def test_it_lists_the_worst_trouble_first(stage: Stage) -> None:
     assert [trouble.severity for trouble in found] == sorted(
         (trouble.severity for trouble in found), key=list(overview.Severity).index
     )
-    assert [trouble.sentence for trouble in found] == ["1 copy failed", "1 node stopped reporting"]
+    assert [trouble.sentence for trouble in found] == [
+        "1 copy failed",
+        "1 wanted copy on nodes that stopped reporting",
+        "1 node stopped reporting",
+    ]
+
+
+def test_it_leaves_copies_that_nobody_wants_out_of_the_unknown_ones(stage: Stage) -> None:
+    factories.entry(on=stage.nodes[3], of=stage.llama.artifact)
+    factories.entry(on=stage.nodes[3], of=stage.qwen.artifact, desired="Ensure")  # unpinned while the node was silent
+    [covered] = pools_coverage(now=timezone.now())
+    counts = {trouble.sentence: trouble.count for trouble in overview.troubles(now=timezone.now())}
+    assert counts["1 wanted copy on nodes that stopped reporting"] == covered.coverage.unknown == 1
+
+
+def test_it_hatches_the_disk_of_a_silent_node(stage: Stage, victor: Client) -> None:
+    Node.objects.update(used_bytes=100 * MIB, capacity_bytes=400 * MIB)
+    bars = Page(victor.get("/fleet/lab.gpu").content).page.one("tbody", id="nodes-rows").all("svg", role="img")
+    tones = [[part.attrs["class"] for part in bar.all("rect")[1:]] for bar in bars]
+    assert tones == [["tone-ok"]] * 3 + [["tone-unknown"]], "what a silent node holds is hatched"
 
 
 def test_it_tells_refusals_planning_errors_and_lateness(stage: Stage) -> None:

@@ -68,12 +68,7 @@ def other_query(context: dict[str, Any], *shown: str) -> SafeString:
 @register.simple_tag
 def fits(pool: Any, label: str) -> SafeString:
     """The capacity bar of anything with used, reserved, other and capacity bytes."""
-    parts = [
-        (tones.Tone.OK, pool.used_bytes),
-        (tones.Tone.BUSY, pool.reserved_bytes),
-        (tones.Tone.IDLE, pool.other_bytes),
-    ]
-    return cells.meter(parts, pool.capacity_bytes or 0, label)
+    return cells.disk(pool, label)
 
 
 @register.simple_tag(takes_context=True)
