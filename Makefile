@@ -36,8 +36,9 @@ test: .venv lint ## lint, then every test
 	$(bin)/python -m controlplane.embedded.kube prepare
 	$(bin)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
-test-fast: .venv ## the tests without processes and browsers
-	@$(bin)/pytest -n $(WORKERS) --dist loadgroup $(wildcard tests/domain tests/services tests/selectors tests/api) $(ARGS)
+test-fast: .venv ## domain, services, selectors and API, without whole fleets and sweeps
+	@$(bin)/pytest -n $(WORKERS) --dist loadgroup -m "not bench and not thorough" \
+		$(wildcard tests/domain tests/services tests/selectors tests/api) $(ARGS)
 
 lint: .venv ## style, types, layers, migrations, openapi.yaml
 	@$(bin)/ruff check $(packages)

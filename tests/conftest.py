@@ -19,6 +19,17 @@ hypothesis_settings.register_profile("hearth", deadline=None, suppress_health_ch
 hypothesis_settings.load_profile("hearth")
 
 
+_FLEETS = {"world", "make_world"}  # fixtures that live through rounds of a whole fleet
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what takes long, so that `make test-fast` can leave it to `make test`."""
+    for item in items:
+        if _FLEETS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.thorough)
+
+
 @pytest.fixture(autouse=True)
 def cheap_passwords(settings: Any) -> None:
     """Hashing slowly is tested by Django; here it would be most of the time."""

@@ -11,6 +11,8 @@ from controlplane.operations.models import Operation
 from tests.api.conftest import Api
 from tests.api.rows import description, filled, populate
 
+pytestmark = pytest.mark.thorough
+
 READERS = [
     (method, path) for path, methods in description().items() for method in methods if "requestBody" in methods[method]
 ]

@@ -20,6 +20,8 @@ from tests import factories
 from tests.api.conftest import Api
 from tests.api.rows import description, filled, parameters, populate
 
+pytestmark = pytest.mark.thorough
+
 BODIES: Mapping[tuple[str, str], Any] = {
     ("post", "pins"): {"model": "gemma", "version": "gemma-2", "pools": ["cc.ww"]},
     ("patch", "pins/{pin_id}"): {"pools": ["bb.xx", "aa.yy"], "priority": 900},

@@ -14,6 +14,8 @@ from tests import factories
 from tests.api.conftest import Api, api_for
 from tests.api.rows import NOWHERE, PAGING, dig, filled, lists, parameters, populate, walk
 
+pytestmark = pytest.mark.thorough
+
 # Path → the filters that go by what an item shows, each with that field; a list means that the value is one of it.
 SHOWN: dict[str, dict[str, str]] = {
     "audit-events": {

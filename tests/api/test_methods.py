@@ -14,6 +14,8 @@ from tests.api.conftest import Api, api_for
 from tests.api.rows import NAMES, NOWHERE, description, filled, operations, parameters, populate
 from tests.api.test_scopes import call
 
+pytestmark = pytest.mark.thorough
+
 PATHS = sorted(description())
 UNKNOWN = dict.fromkeys(
     ("entry_id", "event_id", "model", "node_id", "operation_id", "pin_id", "token_id", "version"), NOWHERE

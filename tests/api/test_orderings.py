@@ -10,6 +10,8 @@ from tests import factories
 from tests.api.conftest import Api
 from tests.api.rows import description, dig, filled, lists, parameters, populate, walk
 
+pytestmark = pytest.mark.thorough
+
 # Path → the names that ?ordering= takes, each with the field of an item that it goes by.
 ORDERINGS: dict[str, dict[str, str]] = {
     "audit-events": {"at": "at", "actor": "actor", "action": "action"},

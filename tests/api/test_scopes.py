@@ -14,6 +14,8 @@ from tests import factories
 from tests.api.conftest import Api, api_for
 from tests.api.rows import NOWHERE, filled, operations, populate
 
+pytestmark = pytest.mark.thorough
+
 READ, ADMIN = Scope.READ, Scope.ADMIN
 MODELS, PINS, EVICT, FLEET = Scope.MODELS_WRITE, Scope.PINS_WRITE, Scope.EVICT, Scope.FLEET_WRITE
 # What a token needs for each call. None: any token, whatever its scopes.
