@@ -151,10 +151,11 @@ def _remember(done: Sequence[tuple[Wanted, _Applied]], now: datetime) -> None:
                 row.foreign, row.repairs, row.repaired_at = False, _repairs(row, now) + 1, now
                 _audit_repair(item.node, applied.managers, row.repairs)
             changed.append(row)
-        NodeProjection.objects.bulk_update(
+        NodeProjection.objects.bulk_create(
             changed,
-            ["spec_hash", "generation", "applied_at", "updated_at", "foreign", "repairs", "repaired_at"],
-            batch_size=CHUNK,
+            update_conflicts=True,
+            unique_fields=["node"],
+            update_fields=["spec_hash", "generation", "applied_at", "updated_at", "foreign", "repairs", "repaired_at"],
         )
 
 

@@ -187,13 +187,13 @@ def test_a_request_made_meanwhile_is_not_overwritten(
     node: Node, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     factories.entry(on=node, of=artifact, state=EntryState.VERIFYING)
-    real = CacheEntry.objects.bulk_update
+    real = CacheEntry.objects.bulk_create
 
     def asked_meanwhile(*args: Any, **given: Any) -> Any:
         CacheEntry.objects.update(evict_requested_at=START, verify_round=9, hold_reason="Retention", desired="Evict")
         return real(*args, **given)
 
-    monkeypatch.setattr(CacheEntry.objects, "bulk_update", asked_meanwhile)
+    monkeypatch.setattr(CacheEntry.objects, "bulk_create", asked_meanwhile)
     hear(node, line(artifact, EntryState.READY))
     entry = stored(artifact)
     assert (entry.state, entry.evict_requested_at, entry.verify_round) == ("Ready", START, 9)

@@ -1,0 +1,106 @@
+"""``make bench``: a thousand simulated nodes with twenty artifacts each on a real API server. Asserts nothing of time.
+
+``HEARTH_BENCH_NODES`` changes the size. The API server and the agents share the machine: figures are of all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.conf import LazySettings
+
+from caches.services.loop import pool_reconcile
+from controlplane.clusters.models import Cluster
+from controlplane.embedded.kube.cluster import KubeCluster
+from tests.contracts.kube import KubeContractCluster, kube_contract
+from tests.kube.fleets import Figures, measured, pin_versions, ready
+from tests.kube.world import KubeWorld
+from tests.waiting import until
+
+pytestmark = [pytest.mark.bench, pytest.mark.django_db(transaction=True)]
+
+NODES = int(os.environ.get("HEARTH_BENCH_NODES", "1000"))
+ARTIFACTS = 20
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def contract(own_kube_api: KubeCluster) -> Iterator[KubeContractCluster]:
+    with kube_contract(own_kube_api) as made:
+        yield made
+
+
+@pytest.fixture
+def world(
+    contract: KubeContractCluster, own_kube_api: KubeCluster, settings: LazySettings, monkeypatch: pytest.MonkeyPatch
+) -> KubeWorld:
+    settings.AGENT_IMAGE = "registry.invalid/hearth@sha256:" + "0" * 64
+    settings.SCHEDULING_LAG_SECONDS = 0.0
+    monkeypatch.setattr("controlplane.celery.publish", lambda task, *ids, countdown=0.0: True)
+    return KubeWorld(own_kube_api, nodes=NODES, watch=True, max_downloads=100_000, max_downloads_per_node=64)
+
+
+def test_a_thousand_nodes(world: KubeWorld, own_kube_api: KubeCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    figures: Figures = {}
+    pin_versions(world, ARTIFACTS)
+    step = _stepper(world, figures)
+    step("agents' first reports (not Hearth)", world.report_all)
+    step("listing: nodes, NodeCaches, consumers", world.observe)
+    step("first round: labels of the pool, specs, manifests", world.reconcile)
+    step("agents obey (not Hearth)", world.obey)
+    step("listing with all statuses", world.observe)
+    assert ready(world) == NODES * ARTIFACTS
+    step("second round: ready-labels", world.reconcile)
+    step("listing", world.observe)
+    step("a quiet round", world.reconcile)
+    lost = world.names[0]
+    world.held[lost].popitem()
+    world.report(lost)
+    step("listing after one change", world.observe)
+    step("the round after one change", world.reconcile)
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    Cluster.objects.update(observed_at=None)
+    tracemalloc.start()
+    with world.watched():
+        until(lambda: _heard(world), "the watcher has listed all", seconds=300)
+        figures["watcher: memory"] = f"{tracemalloc.get_traced_memory()[0] / MIB:.0f} MiB held, " + (
+            f"{tracemalloc.get_traced_memory()[1] / MIB:.0f} MiB at most while it listed"
+        )
+        tracemalloc.stop()
+        world.obey(lost)
+        with measured(world, "watched: one change until its row", figures):
+            until(lambda: ready(world) == NODES * ARTIFACTS, "the change is told", seconds=60, every=0.01)
+        own_kube_api.stop_api_server()
+        pool_reconcile(pool_id=world.pool.pk)
+        own_kube_api.start_api_server()
+        with measured(world, "restarted API server: until the cluster is well", figures):
+            until(lambda: _well(world), "the watcher is back", seconds=300)
+    figures["process: most memory"] = f"{before} MiB before the watcher"
+    assert set(world.generations().values()) == {2}, "nothing was applied twice"
+    with capsys.disabled():
+        print(f"\n{NODES} nodes x {ARTIFACTS} artifacts")
+        for what, figure in figures.items():
+            print(f"  {what:48} {figure}")
+
+
+def _stepper(world: KubeWorld, figures: Figures) -> Callable[[str, Callable[[], object]], None]:
+    def step(what: str, work: Callable[[], object]) -> None:
+        with measured(world, what, figures):
+            work()
+
+    return step
+
+
+def _heard(world: KubeWorld) -> bool:
+    world.cluster.refresh_from_db()
+    return world.cluster.observed_at is not None and world.cluster.error == ""
+
+
+def _well(world: KubeWorld) -> bool:
+    world.cluster.refresh_from_db()
+    return world.cluster.error == ""
