@@ -65,6 +65,30 @@ class Guard:
         since = entry.last_used_at or entry.ready_at
         return since is not None and self.now < since + self.view.policy.evict_grace
 
+    def frees_at(self, ledger: Ledger, entry: EntryView, below: int) -> datetime | None:
+        """When the end of its grace and holds alone lets a move of priority ``below`` push it out; None: never, or now.
+
+        What pods and pins will do by then is not known: it is a promise only while they stay as they are.
+        """
+        if not is_present(entry.state) or self.hard(ledger, entry.digest) not in (None, Protection.HELD):
+            return None
+        claim = ledger.claims.get(entry.digest)
+        if claim is not None and claim.pin.priority >= below:
+            return None
+        holds = [
+            hold.until
+            for hold in self._holds.get(entry.digest, ())
+            if hold.node_uids is None or ledger.node.uid in hold.node_uids
+        ]
+        ends = [until for until in holds if until is not None]
+        if len(ends) < len(holds):
+            return None
+        since = entry.last_used_at or entry.ready_at
+        if claim is None and since is not None:
+            ends.append(since + self.view.policy.evict_grace)
+        last = max(ends, default=None)
+        return last if last is not None and last > self.now else None
+
     def protection(self, ledger: Ledger, entry: EntryView, *, manual: bool = False) -> Protection | None:
         """The first protection that holds, or None. A manual request outranks grace and nothing else."""
         hard = self.hard(ledger, entry.digest, manual=manual)

@@ -106,6 +106,7 @@ class Refusal:
     reserved_bytes: int
     next_step: str
     pin_id: str = ""
+    until: datetime | None = None  # when graces and holds alone will have made the room; None: waiting does not help
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 
 from caches.domain.board import Board
 from caches.domain.capacity import Ledger
 from caches.domain.plans import Protection, Refusal
 from caches.domain.pool_view import PinView
-from caches.domain.text import size_text
+from caches.domain.text import minute_text, size_text
 from controlplane.clusters.documents import NodeState, Reason
 
 _WORDS = {
@@ -30,6 +31,7 @@ def refuse(board: Board, pin: PinView, ledger: Ledger, need: int) -> None:
     free = max(0, ledger.free + ledger.reserved)
     reserved = ledger.reserved
     could_go = sum(item.bytes for item in board.guard.open_candidates(ledger, pin.priority))
+    until = _until(board, pin, ledger, need - ledger.free - could_go)
     node, policy = ledger.node, board.view.policy
     capacity = node.capacity_bytes or 0
     detail = (
@@ -38,6 +40,10 @@ def refuse(board: Board, pin: PinView, ledger: Ledger, need: int) -> None:
     )
     if could_go:
         detail += f", and evicting all that may go would free only {size_text(could_go)} more"
+    next_step = _next_step(board, pin, ledger, need, free - reserved + could_go)
+    if until is not None:
+        detail += f"; until {minute_text(until)} the eviction grace or a hold keeps what would make the room"
+        next_step = f"Wait until {minute_text(until)}: enough may go on {node.name} then. Or: {next_step}"
     board.refusals[place] = Refusal(
         node=node.name,
         node_uid=node.uid,
@@ -48,9 +54,26 @@ def refuse(board: Board, pin: PinView, ledger: Ledger, need: int) -> None:
         need_bytes=need,
         free_bytes=free,
         reserved_bytes=reserved,
-        next_step=_next_step(board, pin, ledger, need, free - reserved + could_go),
+        next_step=next_step,
         pin_id=pin.id,
+        until=until,
     )
+
+
+def _until(board: Board, pin: PinView, ledger: Ledger, shortage: int) -> datetime | None:
+    """When waiting alone will have let enough go; None where something else is in the way as well."""
+    now_open = {item.entry.digest for item in board.guard.open_candidates(ledger, pin.priority)}
+    taken = now_open | ledger.going.keys() | ledger.promised | ledger.lines.keys() | {pin.digest}
+    ends = [
+        (end, ledger.amounts.get(digest, (0, 0))[0])
+        for digest, entry in ledger.entries.items()
+        if digest not in taken and (end := board.guard.frees_at(ledger, entry, pin.priority)) is not None
+    ]
+    for end, size in sorted(ends):
+        shortage -= size
+        if shortage <= 0:
+            return end
+    return None
 
 
 def _next_step(board: Board, pin: PinView, ledger: Ledger, need: int, available: int) -> str:

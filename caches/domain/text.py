@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 
 def size_text(count: int) -> str:
@@ -19,6 +19,11 @@ def size_text(count: int) -> str:
 def time_text(moment: datetime) -> str:
     """A moment in UTC to the minute."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def minute_text(moment: datetime) -> str:
+    """The first full minute that is not before the moment: an end that is printed so has come when it is reached."""
+    return time_text(moment + timedelta(seconds=59, microseconds=999_999))
 
 
 def plural(count: int, word: str) -> str:

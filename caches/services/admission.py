@@ -11,7 +11,7 @@ from django.utils import timezone
 from caches.domain.gating import GateState, GateType, Target, gate
 from caches.domain.planning import plan
 from caches.domain.plans import Plan, Refusal
-from caches.domain.text import plural, size_text
+from caches.domain.text import minute_text, plural, size_text
 from caches.models import CacheEntry, ModelVersion, Pin
 from caches.selectors.entries import artifact_name
 from caches.selectors.pool_view import pin_view, pool_view
@@ -56,10 +56,13 @@ def plans_with(
 
 def admit(version: ModelVersion, spec: PinSpec, plans: tuple[Plan, ...]) -> None:
     """Raise CapacityClash when too many targets lack the room for the pin's gate. Other waits do not refuse."""
-    refusals = _refusals(version, plans)
+    refusals, now = _refusals(version, plans), timezone.now()
     if not can_open(version, spec, plans):
         targets = _targets(version, plans)
-        raise CapacityClash(_no_room(version, refusals, len(targets)), next_step=refusals[0].next_step, plans=plans)
+        # Waiting is no advice while one node needs more than that; otherwise the last one says how long.
+        lasting = [one for one in refusals if one.until is None]
+        advice = lasting[0] if lasting else max(refusals, key=lambda one: one.until or now)
+        raise CapacityClash(_no_room(version, refusals, len(targets)), next_step=advice.next_step, plans=plans)
 
 
 def can_open(version: ModelVersion, spec: PinSpec, plans: tuple[Plan, ...]) -> bool:
@@ -125,4 +128,11 @@ def _no_room(version: ModelVersion, refusals: Sequence[Refusal], targets: int) -
         f"{version.full_name} does not fit on {len(refusals)} of {plural(targets, 'node')}. On {worst.node} it needs "
         f"{size_text(worst.need_bytes)}, {size_text(worst.free_bytes)} are free and "
         f"{size_text(worst.reserved_bytes)} of them are reserved."
-    )
+    ) + _enough_later(refusals)
+
+
+def _enough_later(refusals: Sequence[Refusal]) -> str:
+    ends = [refusal.until for refusal in refusals if refusal.until is not None]
+    if len(ends) < len(refusals):
+        return ""
+    return f" Until {minute_text(max(ends))} the eviction grace or a hold keeps what would make the room."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -134,6 +134,23 @@ def test_a_wider_placement_needs_room_too(pool: NodePool, actor: Actor) -> None:
     with pytest.raises(CapacityClash):
         pin_update(actor=actor, pin_id=pin.pk, changes={"node_selector": {"zone": "b"}})
     pin_update(actor=actor, pin_id=pin.pk, changes={"node_selector": {"zone": "a"}})
+
+
+def test_who_unpinned_to_make_room_is_told_until_when_the_hold_keeps_it(pool: NodePool, actor: Actor) -> None:
+    NodePool.objects.update(evict_grace_seconds=0)
+    old, _ = pinned(pool, actor, 500, retention_seconds=7200)
+    warm(old, pool)
+    pin_remove(actor=actor, pin_id=old.pk)
+    CacheEntry.objects.filter(node__name="n1").update(hold_until=datetime(2098, 1, 1, tzinfo=UTC))
+    CacheEntry.objects.filter(node__name="n2").update(hold_until=datetime(2099, 1, 1, 0, 0, 1, tzinfo=UTC))
+    with pytest.raises(CapacityClash) as refused:
+        pinned(pool, actor, 500)
+    assert refused.value.next_step.startswith("Wait until 2099-01-01 00:01 UTC: enough may go on n2 then. Or: Free ")
+    assert "Until 2099-01-01 00:01 UTC the eviction grace or a hold keeps" in refused.value.detail
+    pool.nodes.filter(name="n2").update(capacity_bytes=100 * MIB)  # waiting does not help there
+    with pytest.raises(CapacityClash) as refused:
+        pinned(pool, actor, 500)
+    assert "Wait" not in refused.value.next_step and "Until" not in refused.value.detail
 
 
 def test_a_preview_of_a_change_counts_the_pin_once(pool: NodePool, actor: Actor) -> None:
