@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from controlplane.clusters.documents import Desired
-from controlplane.clusters.gateway import NotFound
+from controlplane.clusters.gateway import GatewayError, NotFound
 from controlplane.clusters.kubernetes import names, objects
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
@@ -99,6 +99,14 @@ class KubeWorld(World):
     def edit(self, name: str, **spec: Any) -> None:
         """By hand, as ``kubectl edit`` does; fields of the spec by their names in JSON."""
         self.api.merge(f"{names.NODE_CACHES}/{name}", {"spec": spec}, manager="kubectl-edit")
+
+    def answers(self) -> bool:
+        """Whether the API server serves NodeCaches now; just after a start it does not."""
+        try:
+            self.generations()
+        except GatewayError:
+            return False
+        return True
 
     def generations(self) -> dict[str, int]:
         """Of every NodeCache that there is."""
