@@ -70,7 +70,7 @@ def test_a_fleet_becomes_warm_in_few_requests(world: KubeWorld) -> None:
 def test_an_api_server_that_restarts_in_the_middle_costs_a_repeat(
     make_world: Callable[..., KubeWorld], own_kube_api: KubeCluster
 ) -> None:
-    world, nodes = make_world(nodes=FEW, max_downloads=10_000), FEW
+    world, nodes = make_world(nodes=FEW, max_downloads=10_000, max_downloads_per_node=64), FEW
     pin_versions(world, 3)
     world.report_all()
     world.observe()
