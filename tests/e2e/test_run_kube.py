@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.clusters.kubernetes import names
 from controlplane.embedded import records
 from controlplane.embedded.kube import cgroups
+from controlplane.embedded.kube.api import Client
 from controlplane.embedded.kube.cluster import missing_for_nodes
 from controlplane.embedded.processes import ROOT
 from tests.e2e.program import Program
@@ -78,7 +80,8 @@ def kubectl(folder: Path, *arguments: str) -> str:
 
 def warm(folder: Path) -> dict[str, list[str]]:
     """The states of each node's entries, by its name, as its agent reports them."""
-    found = json.loads(kubectl(folder, "get", "nodecaches", "-o", "json"))["items"]
+    server = json.loads((folder / "kube" / "admin.kubeconfig").read_text())["clusters"][0]["cluster"]["server"]
+    found = Client(server, folder / "kube" / "pki", "admin").get(names.NODE_CACHES)["items"]
     return {
         item["metadata"]["name"]: [entry["state"] for entry in item.get("status", {}).get("entries", [])]
         for item in found
