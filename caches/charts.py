@@ -17,8 +17,21 @@ from controlplane.web.tones import words_of
 
 Spec = dict[str, Any]
 
+_KEPT = "Kept"  # Ready, and no pin wants it: drawn apart from what counts
 # Order is the heatmap's scale; Unknown is drawn over it with a hatch.
-_SCALE = ("", "Absent", "Queued", "Downloading", "Verifying", "Ready", "Repairing", "Evicting", "Failed", "Unknown")
+_SCALE = (
+    "",
+    "Absent",
+    "Queued",
+    "Downloading",
+    "Verifying",
+    "Ready",
+    _KEPT,
+    "Repairing",
+    "Evicting",
+    "Failed",
+    "Unknown",
+)
 _TOKENS = {
     "": "--surface-2",
     "Absent": "--surface-3",
@@ -26,6 +39,7 @@ _TOKENS = {
     "Downloading": "--busy-solid",
     "Verifying": "--busy-solid",
     "Ready": "--ok-solid",
+    _KEPT: "--ok-tint",
     "Repairing": "--warn-solid",
     "Evicting": "--idle-solid",
     "Failed": "--bad-solid",
@@ -38,12 +52,13 @@ _SIGNS = {
     "Downloading": "↓",
     "Verifying": "≈",
     "Ready": "✓",
+    _KEPT: "✓ kept",
     "Repairing": "🔧︎",
     "Evicting": "↑",
     "Failed": "✕",
     "Unknown": "",  # the hatch says it
 }
-_WHOLE = ("Ready", "Verifying", "Unknown")  # nearly always with all their bytes
+_WHOLE = ("Ready", _KEPT, "Verifying", "Unknown")  # nearly always with all their bytes
 _PLAIN: Spec = {"showgrid": False, "zeroline": False, "fixedrange": True, "automargin": True}
 
 
@@ -57,7 +72,7 @@ class Links:
 
 
 def coverage_heatmap(matrix: Matrix, *, links: Links) -> Spec:
-    """Nodes down, versions across; unknown cells are hatched by a bar drawn over them.
+    """Nodes down, versions across; a bar drawn over a cell hatches the unknown and frames the kept.
 
     What is the same for a row, a column or a state is said once: charts.js puts each cell's sign, words and page
     together. ``meta.done`` has the cells whose bytes do not follow from their state, ``meta.loose`` those that are
@@ -69,7 +84,7 @@ def coverage_heatmap(matrix: Matrix, *, links: Links) -> Spec:
     names = [_safe(version.full_name) for version in columns]
     heat: Spec = {
         "type": "heatmap",
-        "z": [[_SCALE.index(cell.state) for cell in row] for row in cells],
+        "z": [[_SCALE.index(shown_state(cell)) for cell in row] for row in cells],
         "zmin": 0,
         "zmax": len(_SCALE),
         "texttemplate": "%{text}",
@@ -88,7 +103,9 @@ def coverage_heatmap(matrix: Matrix, *, links: Links) -> Spec:
             "loose": [[y, x] for y, x, cell in placed if not cell.wanted and cell.state != "Ready"],
         },
     }
-    unknown = [(y, x) for y, row in enumerate(cells) for x, cell in enumerate(row) if cell.state == "Unknown"]
+    unknown = [(y, x) for y, x, cell in placed if cell.state == "Unknown"]
+    kept = [(y, x) for y, x, cell in placed if shown_state(cell) == _KEPT]
+    overlays = [*([_hatch(unknown)] if unknown else []), *([_frame(kept)] if kept else [])]
     layout: Spec = {
         "height": 76 + 30 * max(1, len(rows)),
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
@@ -102,14 +119,26 @@ def coverage_heatmap(matrix: Matrix, *, links: Links) -> Spec:
         | _ticks([_label(node, matrix) for node in rows])
         | {"autorange": False, "range": [len(rows) - 0.5, -0.5]},
     }
-    return {"data": [heat, *([_hatch(unknown)] if unknown else [])], "layout": layout}
+    return {"data": [heat, *overlays], "layout": layout}
+
+
+def shown_state(cell: MatrixCell) -> str:
+    """The cell's state as it is drawn and said: a Ready copy that no pin wants is Kept."""
+    return _KEPT if cell.state == "Ready" and not cell.wanted else cell.state
 
 
 def _ticks(labels: Sequence[str]) -> Spec:
     return {"tickmode": "array", "tickvals": list(range(len(labels))), "ticktext": list(labels)}
 
 
-def _hatch(cells: Sequence[tuple[int, int]]) -> Spec:
+def _frame(cells: Sequence[tuple[int, int]]) -> Spec:
+    return _bars(cells) | {
+        "marker": {"color": "rgba(0,0,0,0)", "line": {"width": 2}},
+        "meta": {"line": "--ok-solid"},
+    }
+
+
+def _bars(cells: Sequence[tuple[int, int]]) -> Spec:
     return {
         "type": "bar",
         "x": [x for _, x in cells],
@@ -117,6 +146,11 @@ def _hatch(cells: Sequence[tuple[int, int]]) -> Spec:
         "y": [0.9 for _ in cells],
         "width": 0.97,
         "hoverinfo": "skip",
+    }
+
+
+def _hatch(cells: Sequence[tuple[int, int]]) -> Spec:
+    return _bars(cells) | {
         "text": "unknown",
         "textposition": "inside",
         "insidetextanchor": "middle",
@@ -175,18 +209,34 @@ def disk_bar(
         "line": {"color": "#c9362f", "width": 2, "dash": "dot"},
     }
     layout: Spec = {
-        "height": 120,
+        "height": 92,
         "barmode": "stack",
-        "margin": {"l": 30, "r": 30, "t": 6, "b": 8},
+        "margin": {"l": 30, "r": 30, "t": 6, "b": 26},
         "uirevision": "disk",
-        "showlegend": True,
-        "legend": {"orientation": "h", "y": -0.35, "traceorder": "normal"},
+        "showlegend": False,  # the page writes it, where it can wrap
         "font": {"size": 12},
         "shapes": [line],
         "xaxis": _PLAIN | _size_ticks(capacity_bytes) | {"range": [0, max(1, capacity_bytes)]},
         "yaxis": _PLAIN | {"showticklabels": False},
     }
     return {"data": [trace for trace in traces if trace["x"][0] > 0], "layout": layout}
+
+
+def disk_legend(spec: Spec) -> list[tuple[str, str, str, int, str]]:
+    """(name, colour, token, bytes, page) of each part of a disk_bar, in its order; colour or token is "".
+
+    Names are as plotly reads them: escaped once, so that a template marks them as safe.
+    """
+    return [
+        (
+            trace["name"],
+            "" if trace["meta"]["tokens"] else trace["marker"]["color"],
+            "".join(trace["meta"]["tokens"]).removeprefix("--"),
+            trace["x"][0],
+            trace["customdata"][0],
+        )
+        for trace in spec["data"]
+    ]
 
 
 def _segment(name: str, size: int, *, colour: str = "", token: str = "", url: str = "", pattern: str = "") -> Spec:

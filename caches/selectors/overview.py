@@ -106,7 +106,8 @@ def _entry_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
 
 def _unknown_troubles(now: datetime, targets: Targets, covered: Sequence[PoolCoverage] | None) -> Iterator[Trouble]:
     """The wanted copies that coverage counts as unknown: the same number as in the tables, which the Fleet page has."""
-    if not nodes_list(targets=targets, now=now).filter(silent=True, lost_at__isnull=True).exists():
+    nodes: QuerySet[Any] = nodes_list(targets=targets, now=now)
+    if not nodes.filter(silent=True, lost_at__isnull=True).exists():
         return
     pools = pools_coverage(now=now, targets=targets) if covered is None else covered
     unknown = sum(pool.coverage.unknown for pool in pools)

@@ -18,7 +18,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from caches import charts
+from caches.domain.labels import is_ready_label, ready_label
 from caches.filters import NodeFilter
+from caches.models import ModelVersion
 from caches.selectors.coverage import pools_coverage
 from caches.selectors.entries import artifact_name, entries_list
 from caches.selectors.loop_words import next_step_of
@@ -30,7 +32,7 @@ from caches.selectors.previews import node_forecast
 from caches.views.base import View, curl, filtered, may, node_url, readable, show, version_url
 from caches.views.columns import entry_columns, entry_export_columns
 from caches.views.entries import entry_actions
-from caches.views.fleet_columns import forecast_columns, node_columns, pool_columns
+from caches.views.fleet_columns import forecast_columns, forecast_export_columns, node_columns, pool_columns
 from controlplane.accounts.models import Role
 from controlplane.clusters.documents import NodeState
 from controlplane.clusters.models import Node, NodePool
@@ -140,13 +142,14 @@ def node(request: HttpRequest, node_id: UUID, suffix: str = "") -> HttpResponse:
     forecast = Table(
         request,
         node_forecast(found),
-        forecast_columns(),
+        forecast_columns() + (forecast_export_columns() if wanted_format(request, suffix) else []),
         name="forecast",
         caption="Next to be evicted",
         key=lambda row: row.digest[-12:],
         prefix="f",
     )
     pool_row = found.pool
+    ready_labels, other_labels = _labels(found)
     return show(
         request,
         "pages/node.html",
@@ -156,6 +159,8 @@ def node(request: HttpRequest, node_id: UUID, suffix: str = "") -> HttpResponse:
             "last_known": last_known(found),
             "coverage": node_coverage([found])[found.id],
             "disk": _disk(found, list(entries)),
+            "ready_labels": ready_labels,
+            "other_labels": other_labels,
             "incarnations": nodes_list(targets=readable(request))
             .filter(cluster=found.cluster, name=found.name)
             .exclude(pk=found.pk),
@@ -182,7 +187,8 @@ HEATMAP_LINKS = charts.Links(
 
 @cache
 def _state_cell(state: str) -> SafeString:
-    return format_html('<td class="{}">{}</td>', look_of(state).tone, words_of(state) or "Not wanted")
+    css = "kept" if state == "Kept" else look_of(state).tone
+    return format_html('<td class="{}">{}</td>', css, words_of(state) or "Not wanted")
 
 
 def state_cells(states: Iterable[str]) -> SafeString:
@@ -192,7 +198,7 @@ def state_cells(states: Iterable[str]) -> SafeString:
 
 def _matrix_row(matrix: Matrix, node: Node) -> tuple[Node, NodeState | None, SafeString]:
     cells = (matrix.cells[node.id, version.artifact_id] for version in matrix.versions)  # type: ignore[index]
-    return node, matrix.marks.get(node.id), state_cells(cell.state for cell in cells)
+    return node, matrix.marks.get(node.id), state_cells(charts.shown_state(cell) for cell in cells)
 
 
 def pool_named(name: str, targets: frozenset[str] | None) -> NodePool:
@@ -205,6 +211,24 @@ def pool_named(name: str, targets: frozenset[str] | None) -> NodePool:
             "pool:user:not-found", f"There is no node pool {name}.", next_step="Choose one on the Fleet page."
         )
     return found
+
+
+def _labels(found: Node) -> tuple[list[tuple[str, str, list[str]]], list[tuple[str, str]]]:
+    """The node's ready-labels as (label, page, versions that it stands for), and its other labels."""
+    ready = {name for name in found.labels if is_ready_label(name)}
+    named: dict[str, ModelVersion] = {}
+    shared: dict[str, list[str]] = {}
+    rows = ModelVersion.objects.filter(artifact__isnull=False).select_related("model", "artifact") if ready else ()
+    for version in rows and rows.defer("artifact__manifest").order_by("model__name", "version"):
+        assert version.artifact is not None  # filtered
+        label = ready_label(version.artifact.digest)
+        if label in ready:
+            named.setdefault(label, version)
+            shared.setdefault(label, []).append(version.full_name)
+    shown = [(label, version_url(named[label]) if label in named else "", shared.get(label, [])) for label in ready]
+    return sorted(shown, key=lambda one: (not one[2], one[2], one[0])), sorted(
+        (name, value) for name, value in found.labels.items() if name not in ready
+    )
 
 
 def _disk(found: Node, entries: list[object]) -> dict[str, object] | None:
@@ -232,4 +256,4 @@ def _disk(found: Node, entries: list[object]) -> dict[str, object] | None:
         f"({percent_text(used, found.capacity_bytes)}), "
         f"{bytes_text(found.reserved_bytes)} more are reserved by running downloads."
     )
-    return {"spec": spec, "parts": parts, "summary": summary}
+    return {"spec": spec, "parts": parts, "summary": summary, "legend": charts.disk_legend(spec)}

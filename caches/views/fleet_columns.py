@@ -133,19 +133,24 @@ _PROTECTED = {
 }
 
 
+def forecast_export_columns() -> list[Column]:
+    """What exports have as a column of its own and pages below the word."""
+    return [Column("detail", "Why in this place", lambda r: r.detail)]
+
+
 def forecast_columns() -> list[Column]:
     return [
         Column("rank", "Order", lambda r: r.rank, None, "x", numeric=True),
         Column("artifact", "Model version", lambda r: r.artifact, None, "x", heading=True),
-        Column("bytes", "Size", lambda r: r.bytes, lambda r: cells.size(r.bytes), "x", numeric=True),
         Column("protected_by", "May go", lambda r: r.protected_by, _may_go, ""),
-        Column("detail", "Why in this place", lambda r: r.detail, None, ""),
+        Column("bytes", "Size", lambda r: r.bytes, lambda r: cells.size(r.bytes), "x", numeric=True),
         Column("last_used_at", "Last used", lambda r: r.last_used_at, lambda r: cells.when(r.last_used_at), ""),
     ]
 
 
 def _may_go(row: object) -> object:
-    protection = row.protected_by  # type: ignore[attr-defined]
+    """The reason stands below the word: in a column of its own it would be off a narrow screen."""
+    protection, why = row.protected_by, cells.reason(row.detail)  # type: ignore[attr-defined]
     if protection is None:
-        return cells.pill("Evicts", "Goes next")
-    return cells.pill("Kept", f"Stays: {_PROTECTED.get(protection.value, protection.value)}")
+        return format_html("{}{}", cells.pill("Evicts", "Goes next"), why)
+    return format_html("{}{}", cells.pill("Kept", f"Stays: {_PROTECTED.get(protection.value, protection.value)}"), why)

@@ -2,6 +2,7 @@
 // and the switch between them are one code path. plotly itself loads when the first chart comes near the screen.
 
 let library = null;
+const DRAWN = new WeakMap();
 
 function plotly(address) {
   library ??= new Promise((resolve, reject) => {
@@ -28,13 +29,14 @@ function themed(spec, figure) {
   const copy = structuredClone(spec);
   if (copy.data[0]?.meta?.states) unpack(copy.data);
   for (const trace of copy.data) {
-    const { tokens = [], text: textToken } = trace.meta ?? {};
+    const { tokens = [], text: textToken, line: lineToken } = trace.meta ?? {};
     if (trace.type === "heatmap") {
       trace.colorscale = tokens.flatMap((token, n) => [[n / tokens.length, paint(token)], [(n + 1) / tokens.length, paint(token)]]);
     } else if (tokens.length && trace.marker) {
       trace.marker.color = tokens.length === 1 ? paint(tokens[0]) : tokens.map(paint);
     }
     if (trace.marker?.pattern) trace.marker.pattern.fgcolor = paint("--unknown");
+    if (lineToken) trace.marker.line.color = paint(lineToken);
     if (textToken) trace.textfont.color = paint(textToken);
   }
   Object.assign(copy.layout, { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" });
@@ -45,8 +47,10 @@ function themed(spec, figure) {
   return copy;
 }
 
+const NAMES = { "": "Not wanted here", Kept: "Kept: ready, and no pin wants it" };
+
 // The heatmap comes with what belongs to a row, a column or a state once; each cell's sign, words and page are made here.
-function unpack([heat, hatch]) {
+function unpack([heat, ...overlays]) {
   const { states, signs, rows, columns, whole, done, loose } = heat.meta;
   const key = (y, x) => `${y},${x}`;
   const bytes = new Map(done.map(([y, x, count]) => [key(y, x), count]));
@@ -56,21 +60,26 @@ function unpack([heat, hatch]) {
     const there = bytes.get(key(y, x)) ?? (whole.includes(state) ? total : 0);
     const share = state && total ? `<br>${there.toLocaleString("en-US")} of ${total.toLocaleString("en-US")} bytes` : "";
     const sign = state === "Downloading" && total ? `${signs[index]} ${Math.floor(100 * there / total)} %` : signs[index];
-    const cold = state && state !== "Ready" && !unwanted.has(key(y, x));
-    return { sign, words: `<b>${version}</b> on ${node}<br>${state || "Not wanted here"}${share}`,
+    const cold = state && state !== "Ready" && state !== "Kept" && !unwanted.has(key(y, x));
+    return { sign, words: `<b>${version}</b> on ${node}<br>${NAMES[state] ?? state}${share}`,
              page: cold ? versionPage + reason : nodePage };
   }));
   heat.text = cells.map((line) => line.map((cell) => cell.sign));
   heat.hovertext = cells.map((line) => line.map((cell) => cell.words));
   heat.customdata = cells.map((line) => line.map((cell) => cell.page));
-  if (hatch) hatch.customdata = hatch.x.map((x, n) => heat.customdata[Math.round(hatch.base[n] + 0.45)][x]);
+  for (const over of overlays) over.customdata = over.x.map((x, n) => heat.customdata[Math.round(over.base[n] + 0.45)][x]);
 }
 
 async function draw(figure) {
   const plot = figure.querySelector(".plot");
   const source = figure.querySelector("script[type='application/json']");
+  const theme = getComputedStyle(document.body).color;
+  // Drawing takes the main thread for a moment, in which no click is heard: a refresh without news draws nothing.
+  const drawn = theme + source.textContent;
+  if (DRAWN.get(figure) === drawn) return;
   const spec = themed(JSON.parse(source.textContent), figure);
   const Plotly = await plotly(figure.dataset.plotly);
+  DRAWN.set(figure, drawn);
   const drag = { staticPlot: false, displaylogo: false, displayModeBar: false, responsive: true, doubleClick: false };
   await Plotly.react(plot, spec.data, spec.layout, drag);
   if (figure.dataset.bound) return;

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+NAMES = {"": "Not wanted here", "Kept": "Kept: ready, and no pin wants it"}
+
 
 def unpacked(spec: dict[str, Any]) -> dict[str, Any]:
     """The heatmap's trace with ``text``, ``hovertext`` and ``customdata`` for every cell."""
@@ -26,6 +28,6 @@ def _cell(meta: Any, y: int, x: int, index: int, done: Any, loose: Any) -> tuple
     share = f"<br>{there:,} of {total:,} bytes" if state and total else ""
     if state == "Downloading" and total:
         sign = f"{sign} {100 * there // total} %"
-    cold = state and state != "Ready" and (y, x) not in loose
-    words = f"<b>{version}</b> on {node}<br>{state or 'Not wanted here'}{share}"
+    cold = state and state not in ("Ready", "Kept") and (y, x) not in loose
+    words = f"<b>{version}</b> on {node}<br>{NAMES.get(state, state)}{share}"
     return sign, words, version_page + reason if cold else node_page

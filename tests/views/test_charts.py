@@ -45,7 +45,7 @@ def test_it_draws_a_heatmap_that_plotly_accepts(stage: Stage) -> None:
 
 
 def test_it_hatches_what_is_unknown_and_never_counts_it_as_ready(stage: Stage) -> None:
-    heat, hatch = heatmap(stage)["data"]
+    heat, hatch, *_ = heatmap(stage)["data"]
     rows = dict(zip(["n1", "n2", "n3", "n4"], heat["z"], strict=True))
     tokens = heat["meta"]["tokens"]
     assert tokens[rows["n1"][0]] == "--ok-solid"
@@ -58,7 +58,7 @@ def test_it_hatches_what_is_unknown_and_never_counts_it_as_ready(stage: Stage) -
 def test_it_hatches_a_silent_node_also_when_its_cluster_calls_it_not_ready(stage: Stage) -> None:
     Node.objects.filter(pk=stage.nodes[3].pk).update(ready=False)
     Node.objects.filter(pk=stage.nodes[0].pk).update(ready=False, reported_at=timezone.now() - timedelta(days=1))
-    heat, hatch = heatmap(stage)["data"]
+    heat, hatch, *_ = heatmap(stage)["data"]
     rows = dict(zip(["n1", "n2", "n3", "n4"], heat["z"], strict=True))
     tokens = heat["meta"]["tokens"]
     assert {tokens[value] for value in (*rows["n1"], rows["n4"][0])} == {"--unknown-tint"}

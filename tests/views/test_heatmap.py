@@ -80,6 +80,21 @@ def test_it_draws_one_node_one_version_and_many_of_both(stage: Stage) -> None:
     assert spec["layout"]["height"] == 76 + 30 * 61
 
 
+def test_it_draws_a_copy_that_no_pin_wants_apart_from_those_that_count(stage: Stage, victor: Client) -> None:
+    heat, *_, frame = figure(stage)["data"]
+    cells = [[charts._SCALE[z] for z in row] for row in heat["z"]]
+    assert cells[0] == ["Ready", "Kept"], "llama is pinned, qwen is not"
+    assert (frame["x"], frame["base"], frame["meta"]) == ([1], [-0.45], {"line": "--ok-solid"})
+    drawn = unpacked(figure(stage))
+    assert (drawn["text"][0][1], drawn["customdata"][0][1]) == ("✓ kept", f"/nodes/{stage.nodes[0].pk}")
+    assert "no pin wants it<br>52,428,800 of 52,428,800 bytes" in drawn["hovertext"][0][1]
+    page = Page(victor.get("/fleet/lab.gpu").content).page
+    assert page.one("details", id="heatmap-table").one("table").rows()[0][1:] == ["Ready", "Kept"]
+    assert "✓ kept" in page.one("ul", class_="legend").text
+    factories.pin(of=stage.qwen, pools=(stage.pool,))
+    assert [charts._SCALE[z] for z in figure(stage)["data"][0]["z"][0]] == ["Ready", "Ready"]
+
+
 def test_it_hatches_exactly_the_cells_that_nobody_knows(stage: Stage) -> None:
     Node.objects.update(reported_at=timezone.now() - timedelta(days=1))
     heat, hatch = figure(stage)["data"]
@@ -88,7 +103,7 @@ def test_it_hatches_exactly_the_cells_that_nobody_knows(stage: Stage) -> None:
     assert drawn == unknown and len(unknown) == 5
     assert hatch["text"] == "unknown", "the hatch says it in a word, too"
     Node.objects.update(reported_at=timezone.now(), observed_at=timezone.now())
-    assert len(figure(stage)["data"]) == 1, "nothing is hatched where everything is known"
+    assert not any("text" in over for over in figure(stage)["data"][1:]), "nothing is hatched where all is known"
 
 
 def test_it_leaves_out_what_a_pin_does_not_choose(stage: Stage) -> None:
@@ -97,7 +112,7 @@ def test_it_leaves_out_what_a_pin_does_not_choose(stage: Stage) -> None:
     for entry in (stage.downloading, stage.failed):
         entry.delete()
     heat = unpacked(figure(stage))
-    assert [charts._SCALE[row[0]] for row in heat["z"]] == ["Ready", "", "", "Unknown"]
+    assert [charts._SCALE[row[0]] for row in heat["z"]] == ["Kept", "", "", "Unknown"]
     assert heat["hovertext"][1][0] == "<b>llama v1</b> on n2<br>Not wanted here"
 
 
