@@ -123,7 +123,7 @@ def test_it_shows_a_version_without_files(state: str, stage: Stage, olga: Client
     factories.version(model="early", version="v1", artifact=None, state=state, code="source:user:no-files",
                       message="The prefix is empty.", next_step="Upload them first.")  # fmt: skip
     page = Page(olga.get("/models/early/versions/v1").content)
-    assert page.problems == [] and "Manifest" not in page.text and "Pin it" not in page.text
+    assert page.problems == [] and "Manifest" not in page.text and "Pin…" not in page.text
     assert ("The prefix is empty." in page.text and "Upload them first." in page.text) == (state == "Refused")
     assert ("Its files are being listed." in page.text) == (state == "Resolving")
     assert "Recheck source" not in page.text and "Delete…" in page.text

@@ -144,7 +144,7 @@ def test_it_offers_an_operator_exactly_what_the_state_allows(stage: Stage, olga:
         Operation.objects.filter(pk=stage.operation.pk).update(state=state)
         assert offers(f"/operations/{stage.operation.id}") - {"Open pin"} == buttons, state
     assert "Delete…" not in offers("/models/llama/versions/v1") and "Its pin" in offers("/models/llama/versions/v1")
-    assert {"Delete…", "Pin it"} <= offers("/models/qwen/versions/v1")
+    assert {"Delete…", "Pin…"} <= offers("/models/qwen/versions/v1")
 
 
 def follow(client: Client, start: str, *, limit: int = 200, read: list[str] | None = None) -> dict[str, int]:
