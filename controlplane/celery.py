@@ -47,10 +47,14 @@ def _show_life(**_: object) -> None:
 
 
 def publish(task: str, *ids: str, countdown: float = 0.0) -> bool:
-    """Send one task by name, to be run after ``countdown`` seconds. False when the broker does not answer: the work is in the rows, and beat repairs."""
+    """Send one task by name, to be run after ``countdown`` seconds.
+
+    False when the broker does not answer: the work is in the rows, and beat repairs.
+    """
+    retries = {"max_retries": 1, "interval_start": 0.1}
     try:
         # A message that waited longer than this is a repeat of one that beat has sent since.
-        app.send_task(task, args=list(ids), countdown=countdown, expires=countdown + 60, retry_policy={"max_retries": 1, "interval_start": 0.1})
+        app.send_task(task, args=list(ids), countdown=countdown, expires=countdown + 60, retry_policy=retries)
     except (OperationalError, OSError) as error:
         log.warning("broker.unreachable", task=task, ids=ids, error=str(error))
         return False

@@ -244,7 +244,7 @@ AGENT_API_SERVER = env.str("HEARTH_AGENT_API_SERVER", default="")  # as those no
 AGENT_PULL_SECRETS = env.list("HEARTH_AGENT_PULL_SECRETS", default=[])  # names in hearth-nodes
 TRUSTED_PROXIES = env.int("HEARTH_TRUSTED_PROXIES", default=0)  # hops whose X-Forwarded-For is believed
 WAIT_SLOTS = env.int("HEARTH_WAIT_SLOTS", default=8)  # half of the web workers' threads may hold ?wait=
-HEARTBEAT_FILE = env.str("HEARTH_HEARTBEAT_FILE", default="")  # touched by beat and watcher while they achieve something
+HEARTBEAT_FILE = env.str("HEARTH_HEARTBEAT_FILE", default="")  # touched by beat and watcher at work
 LOG_LEVEL = env.str("HEARTH_LOG_LEVEL", default="INFO")
 
 from controlplane.logs import logging_config  # noqa: E402  # after env, which it must not import

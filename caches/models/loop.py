@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
 
 from caches.models.catalogue import Artifact
@@ -66,6 +68,8 @@ class UnknownCopy(Row):
     wanted = models.BooleanField(help_text="a line of the node's spec asks for it")
     released = models.BooleanField(default=False, help_text="it could not be adopted, and is no longer waited for")
     observed_at = models.DateTimeField()
+
+    objects: ClassVar[models.Manager[UnknownCopy]] = models.Manager()
 
     class Meta:
         ordering = ["node", "digest"]

@@ -84,7 +84,16 @@ def test_it_offers_a_viewer_nothing_to_press(name: str, stage: Stage, victor: Cl
     page = html[html.index('<div id="page"') :]
     posts = re.findall(r'<form[^>]*method="post"[^>]*action="([^"]*)"', page)
     assert [post for post in posts if "token" not in post] == []
-    for forbidden in ("Evict…", "Unpin…", ">Suspend<", "Pin it", "Pin…", "Pin a version", "Register a version", "Cancel<"):
+    for forbidden in (
+        "Evict…",
+        "Unpin…",
+        ">Suspend<",
+        "Pin it",
+        "Pin…",
+        "Pin a version",
+        "Register a version",
+        "Cancel<",
+    ):
         assert forbidden not in page
 
 

@@ -40,7 +40,9 @@ class NodePoolSerializer(ObjectSerializer):
     settle_seconds = serializers.IntegerField()
     startup_taint = serializers.BooleanField()
     paused = serializers.BooleanField()
-    deleting_at = serializers.DateTimeField(allow_null=True, help_text="since when it is being emptied and takes no pins")
+    deleting_at = serializers.DateTimeField(
+        allow_null=True, help_text="since when it is being emptied and takes no pins"
+    )
     status_interval_seconds = serializers.FloatField()
     freshness_seconds = serializers.FloatField()
     scrub_interval_seconds = serializers.FloatField()

@@ -19,7 +19,8 @@ class Migration(migrations.Migration):
             model_name="nodepool",
             name="startup_taint",
             field=models.BooleanField(
-                default=False, help_text="remove the taint hearth.dev/cold from a node once what is pinned there is warm"
+                default=False,
+                help_text="remove the taint hearth.dev/cold from a node once what is pinned there is warm",
             ),
         ),
     ]

@@ -8,8 +8,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="nodepool",
             name="deleting_at",
-            field=models.DateTimeField(
-                blank=True, help_text="it takes no pins, and its nodes are emptied", null=True
-            ),
+            field=models.DateTimeField(blank=True, help_text="it takes no pins, and its nodes are emptied", null=True),
         ),
     ]

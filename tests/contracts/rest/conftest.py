@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.api.conftest import cheap_passwords, signing_key
+from tests.api.conftest import signing_key
 
-__all__ = ["cheap_passwords", "signing_key"]
+__all__ = ["signing_key"]
