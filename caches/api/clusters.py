@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from caches.api.base import ApiRowsView, ApiView, one
-from caches.api.serializers.clusters import AdoptInput, AdoptionSerializer, ClusterInput
+from caches.api.serializers.clusters import AdoptionSerializer, ClusterInput
 from caches.api.serializers.fleet import ClusterSerializer
 from caches.filters import ClusterFilter
 from caches.selectors.nodes import clusters_list
@@ -55,12 +55,12 @@ class ClusterAdopt(ApiView):
 
     write_scope = Scope.FLEET_WRITE
     parameters = {"POST": ("dry_run",)}
+    bodies = ()
 
-    @extend_schema(request=AdoptInput, parameters=[DRY_RUN], responses=AdoptionSerializer)
+    @extend_schema(request=None, parameters=[DRY_RUN], responses=AdoptionSerializer)
     def post(self, request: Request, name: str) -> Response:
         cluster = one(clusters_list(targets=self.targets).filter(name=name))
         # Versions and source connections are everybody's: who may change one cluster alone may not make them.
         require_target(request, Scope.FLEET_WRITE, "")
-        self.read(AdoptInput, request)
         found = cluster_adopt(actor=actor_of(request), cluster_id=cluster.pk, dry_run=flag(request, "dry_run"))
         return Response(AdoptionSerializer(found).data)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from django.test import Client
 
 from caches.sources.secrets import write_secret
@@ -15,8 +16,10 @@ from controlplane.accounts.models import Scope, User
 from controlplane.accounts.services import token_create
 from controlplane.audit.models import Via
 from controlplane.audit.services import Actor
+from controlplane.embedded import ports
 
 ROOT = "/api/v1/"
+PASSPHRASE = "hunter2-of-nobody"
 OPERATOR_SCOPES = (Scope.READ, Scope.MODELS_WRITE, Scope.PINS_WRITE, Scope.EVICT)
 
 
@@ -105,3 +108,19 @@ def admin_api(admin: User) -> Api:
 @pytest.fixture
 def anonymous_api(db: None) -> Api:
     return Api(None)
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    """Two contexts; nobody listens at the address of either."""
+    document: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": f"https://127.0.0.1:{ports.free_port()}"}}],
+        "users": [{"name": "u", "user": {"token": PASSPHRASE}}],
+        "contexts": [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in ("blue", "green")],
+        "current-context": "blue",
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return path

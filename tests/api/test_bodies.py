@@ -20,7 +20,8 @@ BODILESS = [
     (method, path)
     for path, methods in description().items()
     for method in methods
-    if method != "get" and "requestBody" not in methods[method]
+    # Adopting needs a cluster that answers: test_clusters.py.
+    if method != "get" and "requestBody" not in methods[method] and not path.endswith("/adopt")
 ]
 HUGE = b"9" * 5000
 

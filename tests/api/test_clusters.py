@@ -6,35 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from caches.models import ModelVersion
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.models import Cluster
-from controlplane.embedded import ports
 from tests import factories
-from tests.api.conftest import Api, api_for
+from tests.api.conftest import PASSPHRASE, Api, api_for
 from tests.services.lost import lose_everything
 from tests.services.world import MIB, World, version_of
-
-PASSPHRASE = "hunter2-of-nobody"
-
-
-@pytest.fixture
-def kubeconfig(tmp_path: Path) -> Path:
-    """Two contexts; nobody listens at the address of either."""
-    document: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": f"https://127.0.0.1:{ports.free_port()}"}}],
-        "users": [{"name": "u", "user": {"token": PASSPHRASE}}],
-        "contexts": [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in ("blue", "green")],
-        "current-context": "blue",
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(document))
-    return path
 
 
 def register(api: Api, address: object, **fields: Any) -> Any:

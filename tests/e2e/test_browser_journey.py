@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, expect
 from controlplane.embedded.processes import ROOT
 from tests.e2e.browser import Watched, chromium
 from tests.e2e.program import Program
+from tests.waiting import until
 
 expect.set_options(timeout=20_000)
 
@@ -70,7 +71,9 @@ def test_it_takes_a_person_from_pin_to_warm_to_evicted(browser: Browser, program
     page.get_by_label("Model version").select_option(label=VERSION)
     page.get_by_label("local.pool-b").check()
     page.get_by_role("button", name="Preview").click()
-    expect(page.get_by_text("Fits").first).to_be_visible()
+    expect(page.get_by_role("heading", name="What would happen")).to_be_visible()
+    # The demo's own transfers may still have the nodes' turns.
+    until(lambda: page.reload() and page.get_by_text("Fits").first.is_visible(), "room", seconds=120, every=1)
     one.check("preview")
     page.get_by_role("button", name="Pin it").click()
 

@@ -25,6 +25,7 @@ from controlplane.clusters.kubernetes.link import node_uid
 from tests.contracts.observing import DIGEST, OTHER, changes, spec, status
 from tests.kube.guarded import Guarded
 from tests.kube.installed import BASE
+from tests.waiting import until
 
 Right = tuple[str, str, str]  # namespace ("" is everywhere), resource, verb
 VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete", "PUT": "update"}
@@ -159,12 +160,20 @@ def test_endpoints_need_a_binding_in_their_namespace(guarded: Guarded) -> None:
         hearth.apply_workload(workload)
     with bound(guarded.admin, "hearth-endpoints"):
         recorded = Recorded(hearth.client)
-        hearth.apply_workload(workload)
+        until(lambda: _applied(hearth, workload), "the API server has heard of the binding")
         hearth.delete_workload("default", "engine")
     used = {(resource, verb) for _, resource, verb in recorded.rights} | {("deployments", "create")}
     role = next(item for item in documents(BASE) if item["metadata"]["name"] == "hearth-endpoints")
     logs = {("pods", "get"), ("pods/log", "get")}  # of pods that a kubelet runs
     assert used | logs == {(resource, verb) for _, resource, verb in _rights("", role["rules"])}
+
+
+def _applied(hearth: KubernetesGateway, workload: Workload) -> bool:
+    try:
+        hearth.apply_workload(workload)
+    except Refused:
+        return False
+    return True
 
 
 DEPLOYMENT = {

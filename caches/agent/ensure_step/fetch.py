@@ -89,7 +89,7 @@ def manifest_by_pod(source: PodSource, secret: Mapping[str, str], digest: str) -
 def has_begun(store: Store, digest: str) -> bool:
     """Whether anything of it is there. The empty folder that an earlier pod's mount made is nothing."""
     tree = store.tree(digest)
-    return store.partial(digest).exists() or (store.is_folder(tree) and any(os.scandir(tree)))
+    return store.partial(digest).exists() or (store.is_folder(tree) and bool(os.listdir(tree)))
 
 
 def whole(store: Store, digest: str) -> Marker | None:

@@ -20,10 +20,6 @@ class ClusterInput(Input):
     )
 
 
-class AdoptInput(Input):
-    """Nothing: everything is read from the cluster."""
-
-
 class NotAdoptedSerializer(serializers.Serializer[Any]):
     digest = serializers.CharField()
     name = serializers.CharField(help_text="model and version, '' where nobody said them")
