@@ -14,34 +14,16 @@ from caches.services.loop import pool_reconcile
 from caches.services.pins import PinSpec, pin_create, pin_remove
 from controlplane.audit.services import Actor
 from controlplane.clusters.documents import Action, Consumer
-from controlplane.clusters.gateway import ClusterGateway, Unreachable
-from controlplane.clusters.registry import override_gateway
+from controlplane.clusters.gateway import Unreachable
 from controlplane.errors import Clash
+from tests.services.faulty import FaultyGateway, faulty
 from tests.services.world import MIB, World, version_of
 
 
-class Spy:
-    """The real gateway, with its calls written down and some of them replaced."""
-
-    def __init__(self, real: ClusterGateway) -> None:
-        self.real = real
-        self.calls: list[tuple[str, Any]] = []
-        self.replaced: dict[str, Callable[..., Any]] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*args: Any, **options: Any) -> Any:
-            self.calls.append((name, args))
-            return self.replaced.get(name, getattr(self.real, name))(*args, **options)
-
-        return call
-
-
 @pytest.fixture
-def spy(world: World) -> Iterator[Spy]:
-    spy = Spy(world.gateway)
-    override_gateway(world.cluster.pk, spy)
-    yield spy
-    override_gateway(world.cluster.pk, None)
+def gateway(world: World) -> Iterator[FaultyGateway]:
+    with faulty(world) as made:
+        yield made
 
 
 @pytest.fixture
@@ -52,21 +34,25 @@ def warm(world: World) -> Any:
     return version
 
 
-def test_it_evicts_on_request_label_before_listing_before_spec(world: World, actor: Actor, warm: Any, spy: Spy) -> None:
+def test_it_evicts_on_request_label_before_listing_before_spec(
+    world: World, actor: Actor, warm: Any, gateway: FaultyGateway
+) -> None:
     entry_evict(actor=actor, entry_id=world.entry("n1", warm).pk)
     plan = world.reconcile()
     assert [(e.node, e.reason) for e in plan.evictions] == [("n1", "Manual")]
     assert world.desired("n1")[warm.artifact.digest] is Action.EVICT
-    names = [name for name, _ in spy.calls]
+    names = [name for name, _ in gateway.calls]
     assert names.index("set_node_labels") < names.index("consumers") < names.index("apply_node_cache")
-    labels: Mapping[str, None] = spy.calls[names.index("set_node_labels")][1][2]
+    labels: Mapping[str, None] = gateway.calls[names.index("set_node_labels")][1][2]
     assert labels == {ready_label(warm.artifact.digest): None}
     world.settle()
     assert world.entry("n1", warm).state == "Absent"
     assert world.entry("n2", warm).state == "Ready"
 
 
-def test_it_does_not_evict_what_a_fresh_listing_shows_in_use(world: World, actor: Actor, warm: Any, spy: Spy) -> None:
+def test_it_does_not_evict_what_a_fresh_listing_shows_in_use(
+    world: World, actor: Actor, warm: Any, gateway: FaultyGateway
+) -> None:
     entry_evict(actor=actor, entry_id=world.entry("n1", warm).pk)
     # Nobody told the watcher yet: only the fresh listing knows.
     world.fleet.use("n1", warm.artifact.digest)
@@ -90,14 +76,10 @@ def test_it_evicts_once_the_last_consumer_is_gone(world: World, actor: Actor, wa
 
 @pytest.mark.parametrize("call", ["consumers", "set_node_labels"])
 def test_it_evicts_nothing_where_the_answer_cannot_be_had(
-    world: World, actor: Actor, warm: Any, spy: Spy, call: str
+    world: World, actor: Actor, warm: Any, gateway: FaultyGateway, call: str
 ) -> None:
     entry_evict(actor=actor, entry_id=world.entry("n1", warm).pk)
-
-    def refuse(*args: object) -> None:
-        raise Unreachable("no answer")
-
-    spy.replaced[call] = refuse
+    gateway.fail(call, Unreachable("no answer"))
     pool_reconcile(pool_id=world.pool.pk)
     assert world.desired("n1")[warm.artifact.digest] is Action.ENSURE
 
