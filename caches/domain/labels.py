@@ -11,9 +11,6 @@ from uuid import UUID, uuid5
 
 WEIGHTS_READY = "inference.sagemaker.aws.amazon.com/weights-cache-ready."
 
-# Which pool a node belongs to. Two pools may select one node; only one has it, and only that one's agent goes there.
-POOL = "cache.hearth.dev/pool"
-
 _DIGESTS = UUID("6f1d2c1e-5a3b-4a7e-9d0c-2f8f7a6b1c40")  # names within it are digests; must never change
 _DERIVED = 5
 

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from caches.domain.labels import POOL
 from caches.models import PoolLoop
 from caches.services.fan_out import fan_out
 from controlplane.clusters.codec import dumps
+from controlplane.clusters.documents import POOL_LABEL
 from controlplane.clusters.gateway import ClusterGateway, Conflict, PoolAgent, Refused
 from controlplane.clusters.models import ClusterType, Node, NodePool
 
@@ -23,7 +23,7 @@ def pool_agent(pool: NodePool) -> PoolAgent:
         pool=pool.name,
         image=settings.AGENT_IMAGE,
         cache_path=pool.cache_path,
-        node_selector={POOL: pool.name},
+        node_selector={POOL_LABEL: pool.name},
         server=settings.AGENT_API_SERVER,
         image_pull_secrets=tuple(settings.AGENT_PULL_SECRETS),
     )
@@ -53,10 +53,12 @@ def _nodes_mark(pool: NodePool, gateway: ClusterGateway) -> list[str]:
     """Label the pool's nodes as its own, and take the label from those that it does not have any more."""
     live = Node.objects.filter(cluster=pool.cluster, lost_at=None).order_by("name")
     ours: list[tuple[Node, str | None]] = [
-        (node, pool.name) for node in live.filter(pool=pool).exclude(**{"labels__contains": {POOL: pool.name}})
+        (node, pool.name) for node in live.filter(pool=pool).exclude(**{"labels__contains": {POOL_LABEL: pool.name}})
     ]
-    ours += [(node, None) for node in live.filter(labels__contains={POOL: pool.name}).exclude(pool=pool)]
-    answers, failure = fan_out(lambda item: gateway.set_node_labels(item[0].name, item[0].uid, {POOL: item[1]}), ours)
+    ours += [(node, None) for node in live.filter(labels__contains={POOL_LABEL: pool.name}).exclude(pool=pool)]
+    answers, failure = fan_out(
+        lambda item: gateway.set_node_labels(item[0].name, item[0].uid, {POOL_LABEL: item[1]}), ours
+    )
     if failure is not None and not isinstance(failure, Refused):
         raise failure
     problems = [] if failure is None else [f"Nodes of {pool.full_name} get no agent: {failure}"]

@@ -66,16 +66,14 @@ def plan_apply(
         known = projections.get(node.pk)
         if known is None or known.spec_hash != spec_hash:
             changed.append(Wanted(node, spec, spec_hash))
-    # Before any node is told to fetch it.
+    # Before any node is told to fetch it, with the credentials for that.
     told = {line.digest for item in changed for line in item.spec.desired if line.action is Action.ENSURE}
     problems += artifacts_publish(cluster=pool.cluster, gateway=gateway, now=now, first=told)
-    for name in sorted({c.secret_name for item in changed for c in item.spec.connections} & secrets.keys()):
-        gateway.apply_secret(name, secrets[name])
     problems += node_caches_apply(wanted=changed, gateway=gateway, now=now)
     problems += labels_apply(nodes=nodes, rows=rows, leaving=leaving, gateway=gateway, now=now)
-    return problems + (
-        cold_taints_remove(nodes=nodes, view=view, plan=plan, gateway=gateway) if pool.startup_taint else []
-    )
+    if pool.startup_taint:
+        problems += cold_taints_remove(nodes=nodes, view=view, plan=plan, gateway=gateway)
+    return list(dict.fromkeys(problems))  # a secret that nobody can read is missed by specs and by manifests
 
 
 def _desired_write(nodes: Sequence[Node], plan: Plan, now: datetime) -> Mapping[UUID, dict[str, CacheEntry]]:

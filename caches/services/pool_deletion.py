@@ -14,7 +14,6 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
-from caches.domain.labels import POOL
 from caches.domain.planning import plan
 from caches.domain.plans import Plan
 from caches.domain.text import plural
@@ -23,7 +22,7 @@ from caches.selectors.pool_view import has_leftovers, pool_view
 from caches.services.admission import node_name
 from caches.services.pool_rounds import pools_mark_dirty
 from controlplane.audit.services import SYSTEM, Actor, audit_write
-from controlplane.clusters.documents import EntryState
+from controlplane.clusters.documents import POOL_LABEL, EntryState
 from controlplane.clusters.gateway import ClusterGateway, GatewayError, NotApplicable
 from controlplane.clusters.models import Node, NodePool
 from controlplane.clusters.registry import gateway_for
@@ -127,8 +126,8 @@ def _finish(operation: Operation, pool: NodePool, gateway: ClusterGateway) -> No
     try:
         for node in nodes:
             gateway.delete_node_cache(node.name, node.uid)
-            if POOL in node.labels:
-                gateway.set_node_labels(node.name, node.uid, {POOL: None})
+            if POOL_LABEL in node.labels:
+                gateway.set_node_labels(node.name, node.uid, {POOL_LABEL: None})
         gateway.delete_agent(pool.name)
     except NotApplicable:
         pass  # something else starts the agents there

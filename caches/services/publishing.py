@@ -29,8 +29,8 @@ AT_ONCE = 50  # of those that no node is told of in this round
 def artifacts_publish(
     *, cluster: Cluster, gateway: ClusterGateway, now: datetime, first: Collection[str] = ()
 ) -> list[str]:
-    """Publish what is new, changed or long ago; those of ``first`` (digests) in any case. Returns what could not be
-    done, as sentences; GatewayError as raised by the cluster."""
+    """Publish what is new, changed or long ago: those of ``first`` (digests) at once, of the others a bounded number.
+    Returns what could not be done, as sentences; GatewayError as raised by the cluster."""
     available = ModelVersion.objects.filter(state=VersionState.AVAILABLE, artifact__kind=ArtifactKind.WEIGHTS)
     wanted = set(available.values_list("artifact__digest", flat=True)) | set(first)
     origins = {digest: origin_of(found) for digest, found in artifact_origins(wanted).items()}

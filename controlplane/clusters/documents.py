@@ -16,6 +16,10 @@ ANY_DIGEST = "*"
 """Among the digests of a Consumer: it mounts the whole store, so it may use anything there."""
 
 
+POOL_LABEL = "cache.hearth.dev/pool"
+"""Which pool has a node: two may select it, and only the agent of the one that has it goes there."""
+
+
 class Action(StrEnum):
     """What the agent must do with one artifact. Absence of an entry never means Evict."""
 

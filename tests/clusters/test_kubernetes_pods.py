@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.clusters.kubernetes.pods import EVERYTHING, consumer_of
+from controlplane.clusters.documents import ANY_DIGEST
+from controlplane.clusters.kubernetes.pods import consumer_of
 
 HEX_A, HEX_B = "a1" * 32, "b2" * 32
 A, B = f"sha256:{HEX_A}", f"sha256:{HEX_B}"
@@ -63,14 +64,14 @@ def digests(*containers: dict[str, Any], **fields: Any) -> set[str]:
         (f"{STORE}/{FOLDER_A}", "", {A}),
         ("/opt/dlami/nvme", f"hearth/{FOLDER_A}", {A}),
         (STORE, f"./weights/../{FOLDER_A}", {A}),
-        (STORE, "", {EVERYTHING}),
-        (STORE, "weights", {EVERYTHING}),
-        (STORE, "partial", {EVERYTHING}),
-        (STORE, f"partial/sha256-{HEX_A}", {EVERYTHING}),
-        (STORE, "weights/sha256-short", {EVERYTHING}),
-        (STORE, f"weights/sha256-{HEX_A.upper()}", {EVERYTHING}),
-        (STORE, f"weights/sha256-{HEX_A}x", {EVERYTHING}),
-        (STORE, f"weights/sha256-{HEX_A}\n", {EVERYTHING}),
+        (STORE, "", {ANY_DIGEST}),
+        (STORE, "weights", {ANY_DIGEST}),
+        (STORE, "partial", {ANY_DIGEST}),
+        (STORE, f"partial/sha256-{HEX_A}", {ANY_DIGEST}),
+        (STORE, "weights/sha256-short", {ANY_DIGEST}),
+        (STORE, f"weights/sha256-{HEX_A.upper()}", {ANY_DIGEST}),
+        (STORE, f"weights/sha256-{HEX_A}x", {ANY_DIGEST}),
+        (STORE, f"weights/sha256-{HEX_A}\n", {ANY_DIGEST}),
         ("/", f"mnt/hearth/{FOLDER_A}", {A}),
         ("/opt/dlami/nvme", "", set()),
         ("/var/log", "", set()),
@@ -108,10 +109,10 @@ def test_it_lets_a_pod_that_names_digests_also_see_the_store() -> None:
         (f"{A} {B}", {A, B}),
         ("", set()),
         (" , ", set()),
-        ("llama", {EVERYTHING}),
-        (f"{A},llama", {A, EVERYTHING}),
-        (HEX_A, {EVERYTHING}),
-        (A.upper(), {EVERYTHING}),
+        ("llama", {ANY_DIGEST}),
+        (f"{A},llama", {A, ANY_DIGEST}),
+        (HEX_A, {ANY_DIGEST}),
+        (A.upper(), {ANY_DIGEST}),
     ],
 )
 def test_it_reads_the_annotation(value: str, holds: set[str]) -> None:
@@ -124,7 +125,7 @@ def test_it_counts_a_volume_only_where_it_is_mounted() -> None:
 
 def test_it_takes_a_path_that_is_made_in_the_pod_for_everything() -> None:
     mount = {"name": "store", "mountPath": "/m", "subPathExpr": "weights/$(DIGEST)"}
-    assert digests(container(mount)) == {EVERYTHING}
+    assert digests(container(mount)) == {ANY_DIGEST}
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -147,8 +148,8 @@ def test_it_waits_for_a_pod_to_be_placed() -> None:
 def test_it_excepts_agents_and_nobody_who_only_looks_like_one() -> None:
     agent = {"app.kubernetes.io/name": "hearth-agent", "pod-template-generation": "1"}
     assert digests(container(("store", "")), labels=agent, namespace="hearth-nodes") == set()
-    assert digests(container(("store", "")), labels=agent, namespace="tenant") == {EVERYTHING}
-    assert digests(container(("store", "")), namespace="hearth-nodes") == {EVERYTHING}
+    assert digests(container(("store", "")), labels=agent, namespace="tenant") == {ANY_DIGEST}
+    assert digests(container(("store", "")), namespace="hearth-nodes") == {ANY_DIGEST}
 
 
 def test_it_tells_what_people_want_to_know_of_it() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from caches.domain.labels import POOL
 from caches.models import PoolLoop
 from caches.services.agents import AGAIN_AFTER, agents_apply
+from controlplane.clusters.documents import POOL_LABEL
 from controlplane.clusters.gateway import Conflict, PoolAgent, Refused, Unreachable
 from controlplane.clusters.models import NodePool
 from tests import factories
@@ -54,7 +54,7 @@ def test_the_agent_is_the_pools(pool: NodePool, settings: Any) -> None:
     cluster = Cluster()
     assert apply(pool, cluster) == []
     [agent] = cluster.agents
-    assert (agent.pool, agent.cache_path, agent.node_selector) == ("gpu", "/mnt/nvme", {POOL: "gpu"})
+    assert (agent.pool, agent.cache_path, agent.node_selector) == ("gpu", "/mnt/nvme", {POOL_LABEL: "gpu"})
     assert (agent.image, agent.server) == ("registry.example/hearth@sha256:1", "https://10.0.0.1:6443")
     assert agent.image_pull_secrets == ("pull",)
 
@@ -109,13 +109,13 @@ def test_a_cluster_that_does_not_answer_ends_the_round(pool: NodePool) -> None:
 
 def test_a_node_that_two_pools_select_gets_one_agent(pool: NodePool) -> None:
     factories.node(of=pool, name="mine")
-    factories.node(of=pool, name="known", labels={POOL: "gpu"})
+    factories.node(of=pool, name="known", labels={POOL_LABEL: "gpu"})
     other = factories.pool(of=pool.cluster, name="other", selector={"pool": "gpu"})
-    factories.node(of=other, name="theirs-now", labels={POOL: "gpu"})
-    factories.node(of=other, name="theirs", labels={POOL: "other"})
+    factories.node(of=other, name="theirs-now", labels={POOL_LABEL: "gpu"})
+    factories.node(of=other, name="theirs", labels={POOL_LABEL: "other"})
     cluster = Cluster()
     apply(pool, cluster)
-    assert cluster.labels == [("mine", {POOL: "gpu"}), ("theirs-now", {POOL: None})]
+    assert cluster.labels == [("mine", {POOL_LABEL: "gpu"}), ("theirs-now", {POOL_LABEL: None})]
 
 
 def test_a_node_that_is_gone_is_not_labelled(pool: NodePool) -> None:

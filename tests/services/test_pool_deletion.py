@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from caches.domain.labels import POOL, is_ready_label
+from caches.domain.labels import is_ready_label
 from caches.models import CacheEntry, NodeProjection
 from caches.services.pins import PinSpec, pin_create, pin_remove, pin_update
 from caches.services.pool_deletion import pool_delete, pool_delete_preview
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import Actor
-from controlplane.clusters.documents import Action, Orphan
+from controlplane.clusters.documents import POOL_LABEL, Action, Orphan
 from controlplane.clusters.gateway import Kind, ObservedNode, Unreachable
 from controlplane.clusters.local.nodes import node_set_ready
 from controlplane.clusters.models import Node, NodePool
@@ -69,11 +69,11 @@ def test_it_empties_the_nodes_and_then_goes(world: World, actor: Actor, warm: An
 
 
 def test_its_mark_on_the_nodes_goes_too(world: World, actor: Actor) -> None:
-    world.gateway.set_node_labels("n1", world.links["n1"].node_uid, {POOL: "gpu"})
+    world.gateway.set_node_labels("n1", world.links["n1"].node_uid, {POOL_LABEL: "gpu"})
     world.observe()
     assert follow(pool_delete(actor=actor, pool_id=world.pool.pk), world).state == "Succeeded"
     nodes = [item for item in world.gateway.list(Kind.NODE).items if isinstance(item, ObservedNode)]
-    assert [POOL in node.labels for node in nodes] == [False, False]
+    assert [POOL_LABEL in node.labels for node in nodes] == [False, False]
 
 
 def test_it_is_refused_while_pins_want_something_there(world: World, actor: Actor) -> None:

@@ -6,8 +6,9 @@ import hashlib
 import re
 from typing import Any
 
+from controlplane.clusters.documents import POOL_LABEL
 from controlplane.clusters.gateway import PoolAgent, Refused, Toleration
-from controlplane.clusters.kubernetes.names import AGENT_LABEL, MANAGED_BY, NODES_NAMESPACE, POOL_LABEL
+from controlplane.clusters.kubernetes.names import AGENT_LABEL, MANAGED_BY, NODES_NAMESPACE
 
 SERVICE_ACCOUNT = "hearth-agent"
 # Long enough for the agent to sync and journal what it has; what is partial is resumed by the next one.

@@ -21,7 +21,6 @@ MANIFEST_LABEL = "cache.hearth.dev/manifest"  # the first 63 hex digits of a dig
 ORIGIN_ANNOTATION = "cache.hearth.dev/origin"  # of a manifest: where its bytes can be had, as JSON
 MANAGED_BY = {"app.kubernetes.io/managed-by": "hearth"}
 AGENT_LABEL = {"app.kubernetes.io/name": "hearth-agent"}
-POOL_LABEL = "cache.hearth.dev/pool"
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"

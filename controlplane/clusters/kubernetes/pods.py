@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from controlplane.clusters.documents import Consumer
+from controlplane.clusters.documents import ANY_DIGEST, Consumer
 from controlplane.clusters.kubernetes.names import AGENT_LABEL, NODES_NAMESPACE, WEIGHTS_ANNOTATION
 
 Json = Mapping[str, Any]
-EVERYTHING = "*"
 _IN_STORE = re.compile(r"/hearth(?:/(?P<inside>.*))?\Z", re.DOTALL)
 _FOLDER = re.compile(r"weights/(sha256)-([0-9a-f]{64})(?:/.*)?\Z", re.DOTALL)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
@@ -55,14 +54,14 @@ def _digests(pod: Json) -> frozenset[str]:
             named.add(f"{match[1]}:{match[2]}")
         else:
             blind = True
-    return frozenset(named) if named or not blind else frozenset({EVERYTHING})
+    return frozenset(named) if named or not blind else frozenset({ANY_DIGEST})
 
 
 def _annotated(metadata: Json) -> Iterator[str]:
     """What the annotation names. A word that is no digest may mean any: better too much than too little."""
     value = (metadata.get("annotations") or {}).get(WEIGHTS_ANNOTATION)
     for word in str(value or "").replace(",", " ").split():
-        yield word if _DIGEST.match(word) else EVERYTHING
+        yield word if _DIGEST.match(word) else ANY_DIGEST
 
 
 def _mounts(spec: Json) -> Iterator[str]:
