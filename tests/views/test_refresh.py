@@ -136,10 +136,10 @@ def test_it_marks_old_data_on_every_page(stage: Stage, victor: Client) -> None:
 
 
 def test_it_blames_no_cluster_that_somebody_cannot_see(stage: Stage, client: Client) -> None:
-    factories.cluster(name="far", observed_at=None)
+    factories.cluster(name="far-away", observed_at=None)
     client.force_login(factories.user(username="paula", role="Viewer", target="lab"))
     page = Page(client.get("/pins").content)
-    assert page.page.attrs["data-stale"] == "" and "far" not in page.html
+    assert page.page.attrs["data-stale"] == "" and "far-away" not in page.html
 
 
 @pytest.mark.parametrize("gone", ["/login", "/fleet"])
