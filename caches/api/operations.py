@@ -33,6 +33,7 @@ from controlplane.rest.validation import flag
 SCOPES: Mapping[str, Scope] = {
     OperationKind.MODEL_REGISTER: Scope.MODELS_WRITE,
     OperationKind.MODEL_RECHECK: Scope.MODELS_WRITE,
+    OperationKind.IMAGE_REGISTER: Scope.MODELS_WRITE,
     OperationKind.PIN_WARM: Scope.PINS_WRITE,
     OperationKind.PIN_REMOVE: Scope.PINS_WRITE,
     OperationKind.ENTRY_EVICT: Scope.EVICT,

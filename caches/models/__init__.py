@@ -2,6 +2,7 @@
 
 from caches.models.catalogue import Artifact, DriftState, Model, ModelVersion, SourceConnection, VersionState
 from caches.models.entries import CacheEntry, ConsumerSeen, EntryChange, Transfer
+from caches.models.images import Image, ImageState
 from caches.models.loop import NodeProjection, PoolLoop, PublishedManifest, UnknownCopy, Webhook, WebhookDelivery
 from caches.models.pins import GateType, Pin
 
@@ -12,6 +13,8 @@ __all__ = [
     "DriftState",
     "EntryChange",
     "GateType",
+    "Image",
+    "ImageState",
     "Model",
     "ModelVersion",
     "NodeProjection",

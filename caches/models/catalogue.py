@@ -97,6 +97,7 @@ class ModelVersion(Row):
     drift = models.CharField(max_length=16, choices=DriftState.choices, default=DriftState.UNCHECKED)
     drift_changed = models.JSONField(default=list)  # [{path, change: Added|Removed|Changed}], at most 100
     drift_checked_at = models.DateTimeField(null=True)
+    image = models.ForeignKey("Image", null=True, on_delete=models.PROTECT, related_name="versions")  # that serves it
     metadata = models.JSONField(default=dict)  # parameters, context_length when read from headers
 
     class Meta:

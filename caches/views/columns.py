@@ -108,6 +108,7 @@ def operation_progress(operation: Operation) -> SafeString:
 _KINDS = {
     "ModelRegister": "Register",
     "ModelRecheck": "Recheck",
+    "ImageRegister": "Register",
     "PinWarm": "Warm",
     "PinRemove": "Unpin",
     "EntryEvict": "Evict",

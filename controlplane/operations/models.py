@@ -32,6 +32,7 @@ ACTIVE_STATES = frozenset(OperationState) - FINAL_STATES
 class OperationKind(models.TextChoices):
     MODEL_REGISTER = "ModelRegister"
     MODEL_RECHECK = "ModelRecheck"
+    IMAGE_REGISTER = "ImageRegister"
     PIN_WARM = "PinWarm"
     PIN_REMOVE = "PinRemove"
     ENTRY_EVICT = "EntryEvict"
