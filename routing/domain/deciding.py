@@ -1,0 +1,142 @@
+"""Which instance gets a request: a pure function of its key, of what is published and of what is in flight.
+
+Every router that has the same configuration decides the same (but for what is in flight at it), so a decision can be
+made again later, explained, and tried against another strategy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from routing.domain.keys import Boundary
+from routing.domain.placement import Member, order
+from routing.domain.policies import RoutingPolicy, RoutingStrategy
+
+
+class Outcome(StrEnum):
+    """How an instance was found. PRIMARY to SATURATED are PREFIX_AWARE's, from best to worst for the cache."""
+
+    PRIMARY = "Primary"  # the key's own instance
+    SIBLING = "Sibling"  # another copy on the same machine: the first was at the threshold
+    SPILL = "Spill"  # the next instance in the key's order that had room
+    SATURATED = "Saturated"  # all at the threshold: the least busy one
+    ALL_HOT = "AllHot"  # every beginning up to PrefixLength is everybody's: the least busy one
+    NO_KEY = "NoKey"  # nothing to hash: the least busy one
+    LEAST_BUSY = "LeastBusy"  # by LEAST_OUTSTANDING_REQUESTS
+    RANDOM = "Random"
+    NOBODY = "Nobody"  # no instance can take it
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """``digest`` places the request; it covers ``depth`` units of text. ``skipped``: beginnings passed over as hot."""
+
+    digest: int
+    depth: int = 0
+    skipped: int = 0
+    override: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is published (equal in all routers) and what only this router knows.
+
+    ``members`` may get requests, ``away`` of them not now (unhealthy, draining): they keep their keys and are skipped.
+    ``in_flight`` and ``threshold`` are this router's: see ``local_threshold``.
+    """
+
+    policy: RoutingPolicy
+    members: Sequence[Member]
+    hot: frozenset[int] = frozenset()
+    away: frozenset[str] = frozenset()
+    in_flight: Mapping[str, int] | None = None
+    threshold: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``candidates`` in the order in which a retry goes on; the first is ``instance``."""
+
+    instance: str
+    outcome: Outcome
+    key: Key | None = None
+    candidates: tuple[str, ...] = ()
+
+
+def key_of(policy: RoutingPolicy, found: Iterable[Boundary], hot: frozenset[int]) -> Key | None:
+    """The key among a request's boundaries: the shallowest that is not hot, or the deepest when the depth is not
+    adaptive. None when there is no boundary, a Key of depth 0 when all are hot."""
+    skipped, last = 0, None
+    for boundary in found:
+        last = boundary
+        if policy.extensions.adaptive_depth:
+            if boundary.digest not in hot:
+                return Key(boundary.digest, boundary.depth, skipped)
+            skipped += 1
+    if last is None:
+        return None
+    return Key(0, 0, skipped) if policy.extensions.adaptive_depth else Key(last.digest, last.depth)
+
+
+def decide(situation: Situation, key: Callable[[], Key | None], draw: int) -> Decision:
+    """``key`` is asked only when the strategy needs it, so other strategies never look into a request. ``draw`` is a
+    uniformly random word of 64 bits; it decides RANDOM, and between equals."""
+    able = [one for one in situation.members if one.weight > 0 and one.id not in situation.away]
+    if not able:
+        return Decision("", Outcome.NOBODY)
+    if situation.policy.strategy is RoutingStrategy.RANDOM:
+        return _random(able, draw)
+    if situation.policy.strategy is RoutingStrategy.LEAST_OUTSTANDING_REQUESTS:
+        return _least_busy(situation, able, draw, Outcome.LEAST_BUSY)
+    found = key()
+    if found is None:
+        return _least_busy(situation, able, draw, Outcome.NO_KEY)
+    if not found.depth and not found.override:
+        return _least_busy(situation, able, draw, Outcome.ALL_HOT, found)
+    return _by_key(situation, able, found, draw)
+
+
+def local_threshold(threshold: int, routers: int) -> int:
+    """What one of ``routers`` allows an instance, so that all together keep near ``threshold`` unasked.
+
+    Requests fall on routers by chance, so an even share alone would spill far too early: the slack is 1.5 standard
+    deviations of the share. All routers together may exceed the threshold by the sum of the slacks.
+    """
+    if routers <= 1:
+        return threshold
+    share = threshold / routers
+    return max(1, math.ceil(share + 1.5 * math.sqrt(share)))
+
+
+def _by_key(situation: Situation, able: Sequence[Member], key: Key, draw: int) -> Decision:
+    ranked = order(key.digest, able)
+    in_flight, threshold = situation.in_flight or {}, situation.threshold
+    first = ranked[0]
+    if in_flight.get(first.id, 0) < threshold:
+        return Decision(first.id, Outcome.PRIMARY, key, tuple(one.id for one in ranked))
+    open_ones = [one for one in ranked if in_flight.get(one.id, 0) < threshold]
+    sibling = next((one for one in open_ones if first.home and one.home == first.home), None)
+    chosen = sibling or (open_ones[0] if open_ones else None)
+    if chosen is None:
+        return _least_busy(situation, able, draw, Outcome.SATURATED, key)
+    outcome = Outcome.SIBLING if sibling else Outcome.SPILL
+    return Decision(chosen.id, outcome, key, (chosen.id, *(one.id for one in ranked if one is not chosen)))
+
+
+def _least_busy(
+    situation: Situation, able: Sequence[Member], draw: int, outcome: Outcome, key: Key | None = None
+) -> Decision:
+    """By requests in flight for each unit of weight; between equals the order is drawn, so that routers do not herd."""
+    in_flight = situation.in_flight or {}
+    drawn = {one.id: position for position, one in enumerate(order(draw, able))}
+    ranked = sorted(able, key=lambda one: (in_flight.get(one.id, 0) / one.weight, drawn[one.id]))
+    return Decision(ranked[0].id, outcome, key, tuple(one.id for one in ranked))
+
+
+def _random(able: Sequence[Member], draw: int) -> Decision:
+    # The rendezvous order of a random key is a weighted random order.
+    ranked = order(draw, able)
+    return Decision(ranked[0].id, Outcome.RANDOM, None, tuple(one.id for one in ranked))

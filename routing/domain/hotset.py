@@ -1,0 +1,94 @@
+"""Which beginnings everybody sends: small counters in each router, merged by the control plane into one published set.
+
+A beginning that more than a fair part of the traffic shares (a system prompt) says nothing about where a request
+belongs, and as a key it would melt one instance. Routers count the boundaries that they met; the counts of all of them,
+aged, make the hot set; a request's key is then its shallowest beginning outside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+CAPACITY = 4096  # digests that a router holds at most
+HEAVIEST = 256  # digests that it tells of, and that the sums keep
+
+
+class Sketch:
+    """The heaviest of many digests in constant memory, at constant cost for each (Misra and Gries).
+
+    A digest is never counted too high, and too low by at most what was added over ``capacity``. One thread.
+    """
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self.capacity = capacity
+        self.requests = 0
+        self._counts: dict[int, int] = {}
+
+    def add(self, digests: Iterable[int]) -> None:
+        """One request's boundaries, from the shallowest on, as far as they were looked at."""
+        self.requests += 1
+        for digest in digests:
+            self._counts[digest] = self._counts.get(digest, 0) + 1
+        if len(self._counts) > self.capacity:
+            self._counts = {digest: count - 1 for digest, count in self._counts.items() if count > 1}
+
+    def take(self) -> Counted:
+        """What was counted since the last call, the heaviest of it."""
+        taken = Counted(self.requests, _heaviest(self._counts))
+        self.requests, self._counts = 0, {}
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Requests, and for the heaviest digests how many of them began with it. Sums may be fractions once aged."""
+
+    requests: float = 0.0
+    counts: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HotSet:
+    """``version`` rises with every change of ``digests``, never without one."""
+
+    version: int = 0
+    digests: frozenset[int] = frozenset()
+
+
+def merged(counted: Iterable[Counted]) -> Counted:
+    """The sum over routers, of the heaviest."""
+    requests, counts = 0.0, dict[int, float]()
+    for one in counted:
+        requests += one.requests
+        for digest, count in one.counts.items():
+            counts[digest] = counts.get(digest, 0.0) + count
+    return Counted(requests, _heaviest(counts))
+
+
+def aged(before: Counted, now: Counted, keep: float = 0.8) -> Counted:
+    """The running sum after one more period: what was there counts ``keep`` of what it did."""
+    counts = {digest: count * keep for digest, count in before.counts.items()}
+    for digest, count in now.counts.items():
+        counts[digest] = counts.get(digest, 0.0) + count
+    return Counted(before.requests * keep + now.requests, _heaviest(counts))
+
+
+def hot_set(before: HotSet, counted: Counted, instances: int, hot_fraction: float, enough: int = 50) -> HotSet:
+    """The hot set that follows ``before``.
+
+    Hot is what more than ``hot_fraction / instances`` of the requests began with; what is hot already stays so down to
+    half of that, so that a share near the limit does not move keys to and fro. Under ``enough`` requests, or with fewer
+    than two instances, nothing changes: too little is known, or nothing is to be spread.
+    """
+    if counted.requests < enough or instances < 2:
+        return before
+    limit = hot_fraction / instances * counted.requests
+    digests = frozenset(
+        digest for digest, count in counted.counts.items() if count > (limit / 2 if digest in before.digests else limit)
+    )
+    return before if digests == before.digests else HotSet(before.version + 1, digests)
+
+
+def _heaviest(counts: Mapping[int, float]) -> dict[int, float]:
+    return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:HEAVIEST])

@@ -1,0 +1,200 @@
+"""How one endpoint variant's requests are spread: a strategy and its parameters, as the managed API has them.
+
+The contract is that of SageMaker's ``RoutingConfig``: the same names, the same limits, the same rule that the
+parameters of PREFIX_AWARE are both there or both absent. What Hearth adds stands in an object of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+PREFIX_LENGTHS = (1024, 65536)
+THRESHOLDS = (1, 1024)
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+
+
+class RoutingStrategy(StrEnum):
+    RANDOM = "RANDOM"
+    LEAST_OUTSTANDING_REQUESTS = "LEAST_OUTSTANDING_REQUESTS"
+    PREFIX_AWARE = "PREFIX_AWARE"
+
+
+# HyperPod's own spellings. `kvaware` asks engines what they hold, `session` hashes a header: neither is what it says
+# under another name, so only the two that mean the same are taken as they are.
+SPELLINGS: Mapping[str, RoutingStrategy] = {
+    "prefixaware": RoutingStrategy.PREFIX_AWARE,
+    "roundrobin": RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
+    "session": RoutingStrategy.PREFIX_AWARE,
+    "kvaware": RoutingStrategy.PREFIX_AWARE,
+}
+# What a HyperPod spelling leaves open: its schema has no such fields.
+SPELLED_CONFIG = {"PrefixLength": 4096, "ConcurrencyThreshold": 32}
+MAPPED: Mapping[str, str] = {
+    "roundrobin": "roundrobin is served by LEAST_OUTSTANDING_REQUESTS: equal shares while requests cost the same",
+    "session": "session is served by PREFIX_AWARE with the session's header as the key",
+    "kvaware": "kvaware is served by PREFIX_AWARE: engines are not asked what they hold",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixAwareRoutingConfig:
+    """``prefix_length``: bytes of a raw body, characters of an OpenAI request's message text.
+
+    ``concurrency_threshold``: requests in flight on an instance, over all routers, at which it gets no more while
+    another has room."""
+
+    prefix_length: int
+    concurrency_threshold: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingExtensions:
+    """Hearth's own parameters, each with a default that needs no thought.
+
+    ``adaptive_depth``: the key is the shortest beginning that is not hot (see hotset); False takes PrefixLength
+    exactly, as the managed feature does. ``strict_text``: hash nothing but message text, without roles and tools.
+    ``key_header``: a request header whose value is the key when it is there. ``body_key``: take OpenAI's
+    ``prompt_cache_key`` as the key. ``hot_fraction``: a beginning is hot above this share of traffic, over instances.
+    """
+
+    adaptive_depth: bool = True
+    strict_text: bool = False
+    key_header: str = ""
+    body_key: bool = True
+    hot_fraction: float = 0.25
+    inspect_bodies: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingPolicy:
+    """``prefix_aware`` is there exactly for PREFIX_AWARE. ``notes`` say what was mapped from another spelling."""
+
+    strategy: RoutingStrategy = RoutingStrategy.RANDOM
+    prefix_aware: PrefixAwareRoutingConfig | None = None
+    extensions: RoutingExtensions = field(default_factory=RoutingExtensions)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyProblem:
+    field: str
+    code: str
+    detail: str
+
+
+class PolicyRefused(ValueError):
+    """Everything that is wrong with a policy, at once."""
+
+    def __init__(self, problems: tuple[PolicyProblem, ...]) -> None:
+        super().__init__("; ".join(f"{one.field}: {one.detail}" for one in problems))
+        self.problems = problems
+
+
+def read_policy(document: Mapping[str, Any]) -> RoutingPolicy:
+    """A RoutingPolicy of ``{RoutingStrategy, PrefixAwareRoutingConfig?, RoutingExtensions?}``.
+
+    HyperPod's ``{routingStrategy: prefixaware | roundrobin | session | kvaware}`` is read too. Raises PolicyRefused.
+    """
+    problems: list[PolicyProblem] = []
+    spelled = document.get("routingStrategy")
+    if spelled is not None and "RoutingStrategy" not in document:
+        document = _from_spelling(document, spelled, problems)
+    for name in sorted(set(document) - {"RoutingStrategy", "PrefixAwareRoutingConfig", "RoutingExtensions", "notes"}):
+        problems.append(PolicyProblem(name, "routing:policy:unknown-field", "no such field; check its spelling"))
+    strategy = _strategy(document.get("RoutingStrategy"), problems)
+    config = _config(strategy, document.get("PrefixAwareRoutingConfig"), problems)
+    extensions = _extensions(document.get("RoutingExtensions"), problems)
+    if strategy is RoutingStrategy.PREFIX_AWARE and not (extensions.inspect_bodies or extensions.key_header):
+        detail = "PREFIX_AWARE reads the beginning of requests: allow it, or name a key_header"
+        problems.append(PolicyProblem("RoutingExtensions.inspect_bodies", "routing:policy:nothing-to-key", detail))
+    if problems:
+        raise PolicyRefused(tuple(problems))
+    return RoutingPolicy(strategy, config, extensions, tuple(document.get("notes", ())))
+
+
+def _from_spelling(document: Mapping[str, Any], spelled: object, problems: list[PolicyProblem]) -> Mapping[str, Any]:
+    strategy = SPELLINGS.get(str(spelled))
+    if strategy is None:
+        known = ", ".join(SPELLINGS)
+        problems.append(PolicyProblem("routingStrategy", "routing:policy:unknown-strategy", f"one of {known}"))
+        return {"RoutingStrategy": RoutingStrategy.RANDOM}
+    rest = {name: value for name, value in document.items() if name != "routingStrategy"}
+    if strategy is RoutingStrategy.PREFIX_AWARE:
+        rest.setdefault("PrefixAwareRoutingConfig", dict(SPELLED_CONFIG))
+    if spelled == "session":
+        rest.setdefault("RoutingExtensions", {"key_header": "x-session-id"})
+    note = MAPPED.get(str(spelled))
+    return {**rest, "RoutingStrategy": strategy.value, "notes": (note,) if note else ()}
+
+
+def _strategy(value: Any, problems: list[PolicyProblem]) -> RoutingStrategy:
+    try:
+        return RoutingStrategy(value) if value is not None else RoutingStrategy.RANDOM
+    except ValueError:
+        known = ", ".join(RoutingStrategy)
+        problems.append(PolicyProblem("RoutingStrategy", "routing:policy:unknown-strategy", f"one of {known}"))
+        return RoutingStrategy.RANDOM
+
+
+def _config(strategy: RoutingStrategy, value: object, problems: list[PolicyProblem]) -> PrefixAwareRoutingConfig | None:
+    name = "PrefixAwareRoutingConfig"
+    if strategy is not RoutingStrategy.PREFIX_AWARE:
+        if value is not None:
+            problems.append(PolicyProblem(name, "routing:policy:not-wanted", f"must be absent with {strategy}"))
+        return None
+    if not isinstance(value, Mapping):
+        detail = "PREFIX_AWARE needs PrefixLength and ConcurrencyThreshold"
+        problems.append(PolicyProblem(name, "routing:policy:required", detail))
+        return None
+    for unknown in sorted(set(map(str, value)) - {"PrefixLength", "ConcurrencyThreshold"}):
+        problems.append(PolicyProblem(f"{name}.{unknown}", "routing:policy:unknown-field", "no such field"))
+    length = _whole(value, name, "PrefixLength", PREFIX_LENGTHS, problems)
+    threshold = _whole(value, name, "ConcurrencyThreshold", THRESHOLDS, problems)
+    return PrefixAwareRoutingConfig(length, threshold)
+
+
+def _whole(
+    value: Mapping[str, Any], within: str, name: str, limits: tuple[int, int], problems: list[PolicyProblem]
+) -> int:
+    number = value.get(name)
+    low, high = limits
+    if number is None:
+        problems.append(PolicyProblem(f"{within}.{name}", "routing:policy:required", f"{low} to {high}"))
+    elif type(number) is not int or not low <= number <= high:
+        detail = f"a whole number from {low} to {high}, not {number!r:.40}"
+        problems.append(PolicyProblem(f"{within}.{name}", "routing:policy:out-of-range", detail))
+    else:
+        return number
+    return low
+
+
+def _extensions(value: object, problems: list[PolicyProblem]) -> RoutingExtensions:
+    name = "RoutingExtensions"
+    if value is None:
+        return RoutingExtensions()
+    if not isinstance(value, Mapping):
+        problems.append(PolicyProblem(name, "routing:policy:out-of-range", "an object"))
+        return RoutingExtensions()
+    kinds = {one: type(getattr(RoutingExtensions(), one)) for one in RoutingExtensions.__slots__}
+    taken: dict[str, Any] = {}
+    for key, given in value.items():
+        kind = kinds.get(str(key))
+        if kind is None:
+            problems.append(PolicyProblem(f"{name}.{key}", "routing:policy:unknown-field", "no such field"))
+        elif kind is float and type(given) in (int, float) and 0.05 <= given <= 1:
+            taken[str(key)] = float(given)
+        elif kind is not float and type(given) is kind and (kind is bool or _header(given)):
+            taken[str(key)] = given.lower() if kind is str else given
+        else:
+            wanted = {bool: "true or false", str: "the name of a header, or empty", float: "from 0.05 to 1"}[kind]
+            problems.append(PolicyProblem(f"{name}.{key}", "routing:policy:out-of-range", wanted))
+    return RoutingExtensions(**taken)
+
+
+def _header(value: str) -> bool:
+    # x-request-id names a request, never a conversation: as a key it would scatter everything.
+    return value == "" or (HEADER.fullmatch(value) is not None and value.lower() != "x-request-id")
