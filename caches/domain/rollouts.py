@@ -1,0 +1,170 @@
+"""Moving an endpoint to a version: prepare, warm, gate, switch, hold, release. One pure step at a time.
+
+    Preparing ──► (WaitingForRoom) ──► Warming ──► Switching ──► Holding ──► Done
+    any but the last ones ──► Failed | Superseded;   Holding ──► RolledBack
+
+A step looks at facts and names the next state. Whoever stores it does so only while the state is still the one that the
+step looked at, so that a repeated or late step changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from caches.domain.gating import Gate, GateState
+from caches.domain.text import minute_text
+
+
+class RolloutState(StrEnum):
+    PREPARING = "Preparing"
+    WAITING_FOR_ROOM = "WaitingForRoom"
+    WARMING = "Warming"
+    SWITCHING = "Switching"
+    HOLDING = "Holding"
+    DONE = "Done"
+    FAILED = "Failed"
+    SUPERSEDED = "Superseded"
+    ROLLED_BACK = "RolledBack"
+
+
+FINAL = frozenset({RolloutState.DONE, RolloutState.FAILED, RolloutState.SUPERSEDED, RolloutState.ROLLED_BACK})
+BEFORE_SWITCH = frozenset({RolloutState.PREPARING, RolloutState.WAITING_FOR_ROOM, RolloutState.WARMING})
+_ALLOWED = {
+    RolloutState.PREPARING: {RolloutState.WAITING_FOR_ROOM, RolloutState.WARMING, RolloutState.SWITCHING},
+    RolloutState.WAITING_FOR_ROOM: {RolloutState.WARMING, RolloutState.SWITCHING},
+    RolloutState.WARMING: {RolloutState.SWITCHING, RolloutState.WAITING_FOR_ROOM},
+    RolloutState.SWITCHING: {RolloutState.HOLDING, RolloutState.DONE},
+    RolloutState.HOLDING: {RolloutState.DONE, RolloutState.ROLLED_BACK},
+}
+
+
+def may_follow(old: RolloutState, new: RolloutState) -> bool:
+    """Whether a rollout may go from one state to another; nothing follows a final one."""
+    if old in FINAL:
+        return False
+    if new in (RolloutState.FAILED, RolloutState.SUPERSEDED):
+        return True
+    return new in _ALLOWED[old]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFacts:
+    """The registration of the version. ``known`` False: it goes on; ``refused``: why it can never be served."""
+
+    known: bool
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadFacts:
+    """The Deployment as its controller reports it; ``current``: it speaks about the template that was applied last."""
+
+    current: bool
+    wanted: int = 0
+    updated: int = 0
+    available: int = 0
+    total: int = 0  # old pods too
+    failed: str = ""  # it made no progress within its time
+
+    @property
+    def is_complete(self) -> bool:
+        """Every replica is new and serves, and no old one is left."""
+        return self.current and self.wanted == self.updated == self.total and self.available >= self.wanted
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutFacts:
+    """Everything a step looks at. ``gate`` None: there is nothing to wait for (no cache, or no node that has one).
+
+    ``no_room`` are the planner's numbers where the new version does not fit; ``released``: a person opened the gate.
+    """
+
+    state: RolloutState
+    version: VersionFacts
+    now: datetime
+    no_room: str = ""
+    gate: Gate | None = None
+    released: bool = False
+    workload: WorkloadFacts | None = None
+    has_predecessor: bool = False
+    hold_seconds: int = 0
+    held_until: datetime | None = None
+    superseded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The state to be in now, and why, for pages and conditions. ``held_until`` is set when Holding begins."""
+
+    state: RolloutState
+    reason: str
+    message: str
+    held_until: datetime | None = None
+
+
+def advance(facts: RolloutFacts) -> Step:
+    """The next step; the same state with a fresh message where nothing moves. One transition at a time."""
+    state = facts.state
+    if state in FINAL:
+        return Step(state, str(state), "")
+    if facts.superseded and state is not RolloutState.HOLDING:
+        return Step(RolloutState.SUPERSEDED, "NewerSpec", "The endpoint's document asks for another version now.")
+    if state in BEFORE_SWITCH:
+        return _before_switch(facts)
+    if state is RolloutState.SWITCHING:
+        return _switching(facts)
+    return _holding(facts)
+
+
+def _before_switch(facts: RolloutFacts) -> Step:
+    if facts.version.refused:
+        return Step(RolloutState.FAILED, "VersionRefused", facts.version.refused)
+    if not facts.version.known:
+        return Step(facts.state, "Registering", "The version is being registered.")
+    if facts.released:
+        return _opened(facts, "Released", "A person opened the gate.")
+    if facts.no_room:
+        return _moved(facts, RolloutState.WAITING_FOR_ROOM, "InsufficientCapacity", facts.no_room)
+    if facts.gate is None:
+        return _opened(facts, "NothingToWaitFor", "No node has a cache that could be warmed for it.")
+    if facts.gate.state is GateState.OPEN:
+        return _opened(facts, "GateOpen", _sentence(facts.gate.reason))
+    reason = "GateFailed" if facts.gate.state is GateState.FAILED else "Warming"
+    return _moved(facts, RolloutState.WARMING, reason, _sentence(facts.gate.reason))
+
+
+def _opened(facts: RolloutFacts, reason: str, message: str) -> Step:
+    return _moved(facts, RolloutState.SWITCHING, reason, message)
+
+
+def _moved(facts: RolloutFacts, state: RolloutState, reason: str, message: str) -> Step:
+    assert state is facts.state or may_follow(facts.state, state)
+    return Step(state, reason, message)
+
+
+def _switching(facts: RolloutFacts) -> Step:
+    work = facts.workload
+    if work is None or not work.current:
+        return Step(facts.state, "Applying", "The Deployment is being written.")
+    if work.failed:
+        return Step(RolloutState.FAILED, "DeploymentFailed", work.failed)
+    if not work.is_complete:
+        numbers = f"{work.updated} of {work.wanted} replicas are new, {work.available} serve."
+        return Step(facts.state, "RollingOut", numbers)
+    if facts.has_predecessor and facts.hold_seconds > 0:
+        until = facts.now + timedelta(seconds=facts.hold_seconds)
+        return Step(RolloutState.HOLDING, "Held", f"The version before is kept until {minute_text(until)}.", until)
+    return Step(RolloutState.DONE, "Complete", f"{work.available} of {work.wanted} replicas serve.")
+
+
+def _holding(facts: RolloutFacts) -> Step:
+    if facts.held_until is None or facts.now >= facts.held_until or facts.released:
+        return Step(RolloutState.DONE, "Complete", "The version before was released.")
+    message = f"The version before is kept until {minute_text(facts.held_until)}."
+    return Step(facts.state, "Held", message, facts.held_until)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

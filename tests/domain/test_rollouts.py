@@ -1,0 +1,123 @@
+"""The steps of a rollout, each from facts alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caches.domain.gating import Gate, GateState
+from caches.domain.rollouts import (
+    BEFORE_SWITCH,
+    FINAL,
+    RolloutFacts,
+    RolloutState,
+    VersionFacts,
+    WorkloadFacts,
+    advance,
+    may_follow,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+S = RolloutState
+OPEN = Gate(GateState.OPEN, "2 of 2 required ready", 2, 2)
+CLOSED = Gate(GateState.CLOSED, "1 of 2 ready", 1, 2)
+FAILED = Gate(GateState.FAILED, "2 copies are required and only 1 of 2 can become ready: AccessDenied on n-1", 1, 2, 1)
+SERVES = WorkloadFacts(current=True, wanted=2, updated=2, available=2, total=2)
+
+
+def facts(state: RolloutState, **changes: Any) -> RolloutFacts:
+    return replace(RolloutFacts(state=state, version=VersionFacts(True), now=NOW), **changes)
+
+
+@pytest.mark.parametrize(
+    ("given_facts", "state", "reason"),
+    [
+        (facts(S.PREPARING, version=VersionFacts(False)), S.PREPARING, "Registering"),
+        (facts(S.PREPARING, version=VersionFacts(True, "No such bucket.")), S.FAILED, "VersionRefused"),
+        (facts(S.PREPARING, no_room="300 GiB needed, 250 GiB there"), S.WAITING_FOR_ROOM, "InsufficientCapacity"),
+        (facts(S.PREPARING, gate=CLOSED), S.WARMING, "Warming"),
+        (facts(S.PREPARING), S.SWITCHING, "NothingToWaitFor"),
+        (facts(S.PREPARING, gate=OPEN), S.SWITCHING, "GateOpen"),
+        (facts(S.WAITING_FOR_ROOM, no_room="x"), S.WAITING_FOR_ROOM, "InsufficientCapacity"),
+        (facts(S.WAITING_FOR_ROOM, gate=CLOSED), S.WARMING, "Warming"),
+        (facts(S.WAITING_FOR_ROOM, no_room="x", released=True), S.SWITCHING, "Released"),
+        (facts(S.WARMING, gate=FAILED), S.WARMING, "GateFailed"),
+        (facts(S.WARMING, gate=FAILED, released=True), S.SWITCHING, "Released"),
+        (facts(S.WARMING, gate=OPEN), S.SWITCHING, "GateOpen"),
+        (facts(S.WARMING, gate=CLOSED, superseded=True), S.SUPERSEDED, "NewerSpec"),
+        (facts(S.SWITCHING), S.SWITCHING, "Applying"),
+        (facts(S.SWITCHING, workload=replace(SERVES, current=False)), S.SWITCHING, "Applying"),
+        (facts(S.SWITCHING, workload=replace(SERVES, updated=1)), S.SWITCHING, "RollingOut"),
+        (facts(S.SWITCHING, workload=replace(SERVES, total=3)), S.SWITCHING, "RollingOut"),
+        (facts(S.SWITCHING, workload=replace(SERVES, available=1)), S.SWITCHING, "RollingOut"),
+        (facts(S.SWITCHING, workload=replace(SERVES, failed="too slow")), S.FAILED, "DeploymentFailed"),
+        (facts(S.SWITCHING, workload=SERVES), S.DONE, "Complete"),
+        (facts(S.SWITCHING, workload=WorkloadFacts(current=True)), S.DONE, "Complete"),
+        (facts(S.SWITCHING, workload=SERVES, hold_seconds=60), S.DONE, "Complete"),
+        (facts(S.SWITCHING, workload=SERVES, has_predecessor=True, hold_seconds=60), S.HOLDING, "Held"),
+        (facts(S.SWITCHING, workload=SERVES, has_predecessor=True), S.DONE, "Complete"),
+        (facts(S.SWITCHING, workload=SERVES, superseded=True), S.SUPERSEDED, "NewerSpec"),
+        (facts(S.HOLDING, held_until=NOW + timedelta(seconds=1)), S.HOLDING, "Held"),
+        (facts(S.HOLDING, held_until=NOW), S.DONE, "Complete"),
+        (facts(S.HOLDING, held_until=NOW + timedelta(seconds=1), released=True), S.DONE, "Complete"),
+        # The next rollout begins while this one holds: what it holds stays held until its time.
+        (facts(S.HOLDING, held_until=NOW + timedelta(seconds=1), superseded=True), S.HOLDING, "Held"),
+        (facts(S.DONE, superseded=True), S.DONE, "Done"),
+    ],
+)
+def test_it_takes_one_step(given_facts: RolloutFacts, state: RolloutState, reason: str) -> None:
+    step = advance(given_facts)
+    assert (step.state, step.reason) == (state, reason)
+
+
+def test_a_hold_ends_at_the_time_it_says() -> None:
+    step = advance(facts(S.SWITCHING, workload=SERVES, has_predecessor=True, hold_seconds=90))
+    assert step.held_until == NOW + timedelta(seconds=90)
+    assert "00:02 UTC" in step.message
+
+
+def test_the_message_names_the_node_that_cannot_get_ready() -> None:
+    assert "AccessDenied on n-1." in advance(facts(S.WARMING, gate=FAILED)).message
+
+
+GATES = st.sampled_from([None, OPEN, CLOSED, FAILED])
+FACTS = st.builds(
+    RolloutFacts,
+    state=st.sampled_from(RolloutState),
+    version=st.builds(VersionFacts, known=st.booleans(), refused=st.sampled_from(["", "no"])),
+    now=st.just(NOW),
+    no_room=st.sampled_from(["", "no room"]),
+    gate=GATES,
+    released=st.booleans(),
+    workload=st.none() | st.builds(WorkloadFacts, current=st.booleans(), wanted=st.integers(0, 2),
+                                   updated=st.integers(0, 2), available=st.integers(0, 2), total=st.integers(0, 3)),
+    has_predecessor=st.booleans(),
+    hold_seconds=st.integers(0, 5),
+    held_until=st.none() | st.just(NOW + timedelta(seconds=5)),
+    superseded=st.booleans(),
+)  # fmt: skip
+
+
+@given(FACTS)
+def test_it_only_takes_steps_that_are_allowed(given_facts: RolloutFacts) -> None:
+    step = advance(given_facts)
+    assert step.state is given_facts.state or may_follow(given_facts.state, step.state)
+
+
+@given(FACTS)
+def test_nothing_is_switched_before_the_gate_opened(given_facts: RolloutFacts) -> None:
+    step = advance(given_facts)
+    if given_facts.state in BEFORE_SWITCH and step.state is S.SWITCHING:
+        assert given_facts.version.known and not given_facts.version.refused
+        assert given_facts.released or given_facts.gate is None or given_facts.gate.state is GateState.OPEN
+        assert given_facts.released or not given_facts.no_room
+
+
+def test_nothing_follows_an_end() -> None:
+    assert not [(old, new) for old in FINAL for new in RolloutState if may_follow(old, new)]
+    assert may_follow(S.HOLDING, S.ROLLED_BACK) and not may_follow(S.SWITCHING, S.ROLLED_BACK)
