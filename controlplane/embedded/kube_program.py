@@ -18,12 +18,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from controlplane.clusters.gateway import GatewayError
+from controlplane.clusters.gateway import NotFound
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.access import Access
 from controlplane.clusters.kubernetes.client import KubeClient
-from controlplane.clusters.kubernetes.install import apply_documents, documents
-from controlplane.embedded import records
+from controlplane.clusters.kubernetes.install import documents, install
 from controlplane.embedded.files import write_private
 from controlplane.embedded.kube import binaries, rootfs
 from controlplane.embedded.kube.cluster import KubeCluster, missing_for_nodes
@@ -43,7 +42,6 @@ _BASE = ROOT / "deploy" / "base"
 _ACCOUNT = f"/api/v1/namespaces/{names.SYSTEM_NAMESPACE}/serviceaccounts/hearth"
 _TOKEN_SECONDS = 365 * 86400  # a run does not last longer
 _MEMORY = 3_000_000_000  # bytes: three nodes with the image and their stores, all in memory, and the control plane
-_PATIENCE = 30.0  # seconds until definitions are served
 
 
 class KubeSide:
@@ -86,7 +84,7 @@ class KubeSide:
             image = Builder().push(built, cluster.registry)
         with Moving("Installing Hearth's definitions, rights and admission policies", self._say):
             client = _administrator(cluster)
-            install(client, cluster.cache_path)
+            install_around(client, cluster.cache_path)
             kubeconfig = self._let_hearth_in(client)
         env = {
             "HEARTH_AGENT_IMAGE": image,
@@ -167,16 +165,14 @@ def require_machine(folder: Path) -> None:
         )
 
 
-def install(client: KubeClient, cache_path: Path) -> None:
+def install_around(client: KubeClient, cache_path: Path) -> None:
     """Apply deploy/base but for Hearth's own processes, which run beside the cluster, and name the nodes' folder."""
     own = {(item["kind"], item["metadata"]["name"]) for item in documents(_BASE / "hearth")}
     wanted = [item for item in documents(_BASE) if (item["kind"], item["metadata"]["name"]) not in own]
-    # A policy that is bound before its parameters are there refuses everything.
-    wanted.sort(key=lambda item: bool(item["kind"] == "ValidatingAdmissionPolicyBinding"))
-    apply_documents(client, [_with_root(item, str(cache_path)) for item in wanted])
-    for path in (names.NODE_CACHES, names.MANIFESTS):
-        if not records.wait_until(lambda path=path: _answers(client, path), _PATIENCE):  # type: ignore[misc]
-            raise EmbeddedError(f"The API server does not serve {path}. Its log: logs/apiserver.log")
+    try:
+        install(client, [_with_root(item, str(cache_path)) for item in wanted])
+    except NotFound as error:
+        raise EmbeddedError(f"{error} Its log: logs/apiserver.log") from None
 
 
 def _content() -> str:
@@ -192,17 +188,7 @@ def _content() -> str:
 
 
 def _with_root(item: dict[str, Any], cache_path: str) -> Mapping[str, Any]:
-    if (item["kind"], item["metadata"]["name"]) == ("ConfigMap", "hearth-cache-roots"):
-        return {**item, "data": {"default": cache_path}}
-    return item
-
-
-def _answers(client: KubeClient, path: str) -> bool:
-    try:
-        client.get(path)
-    except GatewayError:
-        return False
-    return True
+    return {**item, "spec": {"paths": [cache_path]}} if item["kind"] == names.ROOTS_KIND else item
 
 
 def _administrator(cluster: KubeCluster) -> KubeClient:

@@ -14,7 +14,7 @@ from controlplane.clusters.gateway import ClusterGateway, GatewayError
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
-from controlplane.clusters.kubernetes.install import apply_documents, documents
+from controlplane.clusters.kubernetes.install import documents, install
 from controlplane.clusters.kubernetes.link import KubernetesLink
 from controlplane.clusters.kubernetes.pods import consumer_of
 from controlplane.embedded.kube.cluster import KubeCluster
@@ -30,12 +30,10 @@ STORE = "/opt/dlami/nvme/hearth"
 
 def prepare(client: KubeClient) -> None:
     """Definitions and namespaces, once for a control plane. Repeating it changes nothing."""
-    apply_documents(client, documents(CRDS))
+    install(client, documents(CRDS))
     for name in (names.NODES_NAMESPACE, names.SYSTEM_NAMESPACE):
         document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         client.apply(f"/api/v1/namespaces/{name}", document, manager="test")
-    for path in (names.NODE_CACHES, names.MANIFESTS):
-        until(partial(_answers, client, path), "the definitions are served")
     account = "/api/v1/namespaces/default/serviceaccounts/default"
     until(lambda: _answers(client, account), "the default account is there")
 

@@ -11,7 +11,8 @@ from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.access import Access
 from controlplane.clusters.kubernetes.agent_workload import SERVICE_ACCOUNT, daemon_set
 from controlplane.clusters.kubernetes.client import KubeClient
-from controlplane.clusters.kubernetes.install import apply_documents, documents, object_path
+from controlplane.clusters.kubernetes.install import documents, object_path
+from controlplane.clusters.kubernetes.install import install as apply
 from controlplane.embedded.kube.cluster import KubeCluster
 from controlplane.embedded.processes import ROOT
 from tests.waiting import until
@@ -28,19 +29,14 @@ def around_hearth(roots: Iterable[str] = ()) -> list[dict[str, Any]]:
     own = documents(HEARTH)
     found = [document for document in documents(BASE) if document not in own]
     for document in found:
-        if document["kind"] == "ConfigMap":
-            document["data"] |= {f"test-{number}": root for number, root in enumerate(roots)}
-    # A policy that is bound before its parameters are there refuses everything.
-    return sorted(found, key=lambda document: document["kind"] == POLICIES[1])
+        if document["kind"] == names.ROOTS_KIND:
+            document["spec"]["paths"] += roots
+    return found
 
 
 def install(client: KubeClient, objects: Sequence[dict[str, Any]]) -> None:
-    """Apply them and wait until definitions are served and namespaces have their accounts."""
-    definitions = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
-    apply_documents(client, definitions)
-    for path in (names.NODE_CACHES, names.MANIFESTS):
-        until(partial(answers, client, path), f"{path} is served")
-    apply_documents(client, [item for item in objects if item not in definitions])
+    """Apply them and wait until namespaces have their accounts."""
+    apply(client, objects)
     until(partial(answers, client, "/api/v1/namespaces/default/serviceaccounts/default"), "accounts are made")
 
 

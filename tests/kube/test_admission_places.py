@@ -13,14 +13,16 @@ from caches.services.loop_taints import COLD_TAINT
 from controlplane.clusters.gateway import PoolAgent, Refused
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.agent_workload import daemon_set
+from controlplane.clusters.kubernetes.install import MANAGER, documents
 from tests.contracts.observing import DIGEST
 from tests.kube.guarded import Guarded, answered
-from tests.kube.installed import AGENT_PODS
+from tests.kube.installed import AGENT_PODS, BASE, POLICIES, around_hearth, install, remove_policies
 from tests.waiting import until
 
 IMAGE = "registry.invalid/hearth@sha256:" + "0" * 64
-ROOTS = f"/api/v1/namespaces/{names.NODES_NAMESPACE}/configmaps/hearth-cache-roots"
-NOT_LISTED = "not among those of the ConfigMap hearth-nodes/hearth-cache-roots"
+FOLDER = "/opt/dlami/nvme"
+ROOTS = f"{names.ROOTS}/{names.ROOTS_NAME}"
+NOT_LISTED = "not among those of the CacheRoots hearth"
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -92,24 +94,88 @@ def test_nothing_else_runs_beside_agents(guarded: Guarded, case: str) -> None:
             guarded.admin.create(path, document, manager="kubectl-create")
 
 
-@pytest.mark.parametrize("data", [None, {}, {"x": "/"}, {"x": ""}, {"x": "/etc/"}], ids=str)
-def test_without_a_list_no_folder_is_allowed(guarded: Guarded, data: dict[str, str] | None) -> None:
-    """Nor by an entry that would mean everything."""
-    before = guarded.admin.get(ROOTS)
-    namespace, name = ROOTS.rpartition("/")[0], before["metadata"]["name"]
-    guarded.admin.delete(ROOTS)
+@pytest.mark.parametrize("paths", [None, [], ["/somewhere/else"]], ids=str)
+def test_without_a_list_no_folder_is_allowed(guarded: Guarded, paths: list[str] | None) -> None:
     try:
-        if data is not None:
-            document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
-            guarded.admin.create(namespace, document, manager="test")
-        until(lambda: placed(guarded, "/opt/dlami/nvme") == "refused", "the list is another one")
-        for path in ("/opt/dlami/nvme", "/etc/kubernetes", "/etc"):
+        guarded.admin.delete(ROOTS)
+        if paths is not None:
+            listed(guarded, paths)
+        until(lambda: placed(guarded, FOLDER) == "refused", "the list is another one")
+        for path in (FOLDER, "/etc/kubernetes", "/etc"):
             assert placed(guarded, path) == "refused", path
     finally:
-        guarded.admin.delete(ROOTS)
-        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": before["data"]}
-        guarded.admin.apply(ROOTS, document, manager="hearth-install")
-        until(lambda: placed(guarded, "/opt/dlami/nvme") == "", "the list is known again")
+        listed(guarded, [FOLDER])
+        until(lambda: placed(guarded, FOLDER) == "", "the list is known again")
+
+
+def test_the_list_is_still_heard_of_after_a_removal_and_a_second_installation(guarded: Guarded) -> None:
+    """An API server stops to follow parameters of a kind of its own when their last policy goes, and for ever."""
+    objects = around_hearth()
+    remove_policies(guarded.admin, objects)
+    until(lambda: placed(guarded, "/etc") == "", "the policies are gone")
+    install(guarded.admin, objects)
+    until(lambda: placed(guarded, "/etc") == "refused", "the policies hold", seconds=60)
+    until(lambda: placed(guarded, FOLDER) == "", "the list is known")
+    try:
+        listed(guarded, ["/mnt/two"])
+        until(lambda: (placed(guarded, "/mnt/two"), placed(guarded, FOLDER)) == ("", "refused"), "it is another one")
+    finally:
+        listed(guarded, [FOLDER])
+        until(lambda: placed(guarded, FOLDER) == "", "the list is known again")
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", "//", "etc", "/etc/", "/opt//x", "/opt/../etc", "/..", "/opt/./x", "/opt/x y", "/opt/x\n"]
+)
+def test_the_list_takes_no_folder_that_would_mean_another(guarded: Guarded, path: str) -> None:
+    with pytest.raises(Refused, match=r"spec\.paths"):
+        listed(guarded, [FOLDER, path], dry_run=True)
+
+
+@pytest.mark.parametrize("path", ["/x", "/mnt/.cache", "/mnt/..data/A_1-2.3", "/var/lib/a.b/c"])
+def test_the_list_takes_plain_folders(guarded: Guarded, path: str) -> None:
+    listed(guarded, [FOLDER, path], dry_run=True)
+
+
+def test_there_is_one_list(guarded: Guarded) -> None:
+    """A second one would look as if it said something."""
+    document = {"apiVersion": names.API_VERSION, "kind": names.ROOTS_KIND, "metadata": {"name": "mine"}}
+    with pytest.raises(Refused, match="only the list named hearth is read"):
+        guarded.admin.create(names.ROOTS, {**document, "spec": {"paths": [FOLDER]}}, manager="test")
+
+
+def test_a_list_that_is_not_known_yet_keeps_out_nothing_but_agents() -> None:
+    """An API server that has just started may look for the kind for half a minute."""
+    found = [item for item in documents(BASE) if item["kind"] in POLICIES]
+    bindings = {item["spec"]["policyName"]: item["spec"] for item in found if item["kind"] == POLICIES[1]}
+    decided = {
+        item["metadata"]["name"]: (item["spec"]["failurePolicy"], bindings[item["metadata"]["name"]])
+        for item in found
+        if "paramKind" in item["spec"]
+    }
+    missing = {name: (policy, spec["paramRef"]["parameterNotFoundAction"]) for name, (policy, spec) in decided.items()}
+    assert missing == {"hearth-agents": ("Fail", "Deny"), "hearth-consumers": ("Ignore", "Allow")}
+
+
+def test_hearth_cannot_touch_the_list(guarded: Guarded) -> None:
+    client = guarded.hearth().client
+    for call in (
+        lambda: client.get(ROOTS),
+        lambda: client.delete(ROOTS),
+        lambda: client.merge(ROOTS, {"spec": {"paths": ["/etc"]}}, manager="hearth"),
+        lambda: client.create(names.ROOTS, guarded.admin.get(ROOTS), manager="hearth"),
+    ):
+        with pytest.raises(Refused, match="cacheroots"):
+            call()
+
+
+def listed(guarded: Guarded, paths: list[str], *, dry_run: bool = False) -> None:
+    """What whoever installs Hearth says in an overlay."""
+    document = {
+        "apiVersion": names.API_VERSION, "kind": names.ROOTS_KIND, "metadata": {"name": names.ROOTS_NAME},
+        "spec": {"paths": paths},
+    }  # fmt: skip
+    guarded.admin.apply(ROOTS, document, manager=MANAGER, dry_run=dry_run)
 
 
 def placed(guarded: Guarded, path: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,12 @@ from controlplane.clusters.gateway import NotFound
 from controlplane.clusters.kubernetes.client import KubeClient
 
 MANAGER = "hearth-install"
-# What others need is there first.
-ORDER = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "PriorityClass", "ClusterRole", "Role")
+DEFINITION = "CustomResourceDefinition"
+BINDING = "ValidatingAdmissionPolicyBinding"
+# What others need is there first. A policy that is bound before its parameters are there refuses everything.
+ORDER = ("Namespace", DEFINITION, "ServiceAccount", "PriorityClass", "ClusterRole", "Role")
+LAST = len(ORDER) + 1
+PATIENCE_SECONDS = 60.0  # until definitions are served
 
 
 def documents(folder: Path) -> list[dict[str, Any]]:
@@ -24,7 +29,42 @@ def documents(folder: Path) -> list[dict[str, Any]]:
         for document in yaml.safe_load_all(path.read_text())
         if isinstance(document, dict) and document.get("kind") not in (None, "Kustomization", "Component")
     ]
-    return sorted(found, key=lambda item: ORDER.index(item["kind"]) if item["kind"] in ORDER else len(ORDER))
+    return sorted(found, key=lambda item: _turn(item["kind"]))
+
+
+def _turn(kind: str) -> int:
+    return ORDER.index(kind) if kind in ORDER else LAST if kind == BINDING else len(ORDER)
+
+
+def install(client: KubeClient, objects: Sequence[Mapping[str, Any]]) -> None:
+    """Apply everything, and what is no definition once the definitions are served. NotFound when they never are.
+
+    In this order an API server knows the kind of a policy's parameters at once; one that met the policy first looks
+    for it again after half a minute.
+    """
+    definitions = [item for item in objects if item["kind"] == DEFINITION]
+    apply_documents(client, definitions)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for definition in definitions:
+        while not _is_served(client, definition):
+            if time.monotonic() > deadline:
+                raise NotFound(f"The API server does not serve {definition['metadata']['name']}.")
+            time.sleep(0.05)
+    apply_documents(client, [item for item in objects if item["kind"] != DEFINITION])
+
+
+def _is_served(client: KubeClient, definition: Mapping[str, Any]) -> bool:
+    """Told of to those who look for kinds, and answered."""
+    spec = definition["spec"]
+    base = f"/apis/{spec['group']}/{spec['versions'][0]['name']}"
+    plural = spec["names"]["plural"]
+    try:
+        if plural not in [resource["name"] for resource in client.get(base).get("resources") or ()]:
+            return False
+        client.get(f"{base}/{plural}", {"limit": 1})
+    except NotFound:
+        return False
+    return True
 
 
 def apply_documents(client: KubeClient, objects: Iterable[Mapping[str, Any]], *, dry_run: bool = False) -> None:

@@ -8,6 +8,8 @@ GROUP = "cache.hearth.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
 NODE_CACHE_KIND = "NodeCache"
 MANIFEST_KIND = "ArtifactManifest"
+ROOTS_KIND = "CacheRoots"
+ROOTS_NAME = "hearth"  # of the one CacheRoots that admission reads
 
 MANAGER = "hearth"  # field manager of specs, labels and taints
 AGENT_MANAGER = "hearth-agent"  # field manager of statuses
@@ -26,6 +28,7 @@ NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
 NODE_CACHES = f"/apis/{API_VERSION}/nodecaches"
 MANIFESTS = f"/apis/{API_VERSION}/artifactmanifests"
+ROOTS = f"/apis/{API_VERSION}/cacheroots"
 SECRETS = f"/api/v1/namespaces/{NODES_NAMESPACE}/secrets"
 EVENTS = f"/api/v1/namespaces/{EVENTS_NAMESPACE}/events"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NODES_NAMESPACE}/daemonsets"

@@ -27,10 +27,18 @@ from controlplane.clusters.documents import (
     NodeCacheSpec,
     NodeCacheStatus,
 )
-from controlplane.clusters.kubernetes.names import GROUP, MANIFEST_KIND, NODE_CACHE_KIND
+from controlplane.clusters.kubernetes.names import (
+    GROUP,
+    MANIFEST_KIND,
+    NODE_CACHE_KIND,
+    ROOTS_KIND,
+    ROOTS_NAME,
+)
 
 Json = dict[str, Any]
 DIGEST_PATTERN = "^sha256:[0-9a-f]{64}$"
+# A plain folder below the root, as agents take it: no step is "." or "..", and nothing is left of a last slash.
+FOLDER_PATTERN = r"^(/\.{0,2}[A-Za-z0-9_-][A-Za-z0-9._-]*)+$"
 
 # Lists of a status that are maps: a key cannot be there twice. What Hearth applies is atomic instead: whoever else
 # touches a part of it holds all of it, so that nobody's addition stays in it unseen.
@@ -203,6 +211,23 @@ def manifest_definition() -> Json:
     return _definition(MANIFEST_KIND, "artifactmanifests", [], schema, columns, status=False)
 
 
+def cache_roots_definition() -> Json:
+    """The CustomResourceDefinition of CacheRoots, which admission reads and Hearth never does."""
+    folder = {"type": "string", "pattern": FOLDER_PATTERN, "maxLength": 4096}
+    paths = {"type": "array", "maxItems": 100, "x-kubernetes-list-type": "set", "items": folder}
+    schema = {
+        "type": "object",
+        "description": "The folders of nodes that agents may have. Whoever installs Hearth writes it; Hearth cannot.",
+        "required": ["spec"],
+        "properties": {"spec": {"type": "object", "required": ["paths"], "properties": {"paths": paths}}},
+        "x-kubernetes-validations": [
+            {"rule": f"self.metadata.name == '{ROOTS_NAME}'", "message": f"only the list named {ROOTS_NAME} is read"}
+        ],
+    }
+    columns = [{"name": "Paths", "type": "string", "jsonPath": ".spec.paths"}]
+    return _definition(ROOTS_KIND, "cacheroots", [], schema, columns, status=False)
+
+
 def _definition(
     kind: str, plural: str, short: list[str], schema: Mapping[str, Any], columns: list[Json], *, status: bool
 ) -> Json:
@@ -231,6 +256,7 @@ def rendered() -> Mapping[str, str]:
     return {
         "nodecaches.yaml": _text(node_cache_definition()),
         "artifactmanifests.yaml": _text(manifest_definition()),
+        "cacheroots.yaml": _text(cache_roots_definition()),
     }
 
 
