@@ -45,7 +45,7 @@ def loop_finding() -> Finding:
     """For /readyz: whether every pool was looked at lately."""
     now = timezone.now()
     late = []
-    for loop in PoolLoop.objects.select_related("pool__cluster"):
+    for loop in PoolLoop.objects.select_related("pool__cluster").defer("plan"):
         age = (now - (loop.reconciled_at or loop.created_at)).total_seconds()
         if age > LOOP_SILENT_SECONDS:
             why = f" ({loop.error})" if loop.error else ""

@@ -21,7 +21,7 @@ class PoolLoop(Row):
     reconciled_at = models.DateTimeField(null=True)
     lag_seconds = models.FloatField(null=True)
     error = models.CharField(max_length=1000, blank=True, default="")
-    plan = models.JSONField(null=True)  # the last Plan without ``desired``, for pages
+    plan = models.JSONField(null=True)  # what the last Plan refused, for pages
     agent_hash = models.CharField(max_length=64, blank=True, default="")  # of the agent's workload as last applied
     agent_applied_at = models.DateTimeField(null=True)
 

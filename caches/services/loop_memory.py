@@ -1,9 +1,8 @@
-"""What a round leaves behind: the plan as JSON for pages and operations, and what it newly refused."""
+"""What a round leaves behind: what it refused as JSON for pages and operations, and what of that is new."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -15,11 +14,14 @@ from controlplane.clusters.models import NodePool
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """The plan without ``desired``: names as in plans.Plan, times as RFC 3339."""
-    document = dataclasses.asdict(dataclasses.replace(plan, desired={}))
-    del document["desired"]
-    ready: dict[str, Any] = json.loads(json.dumps(document, default=_plain))
-    return ready
+    """What pages, operations and the next round read of a plan: ``refusals`` as in plans.Plan, times as RFC 3339.
+
+    Nothing else: a plan of a thousand cold nodes would be megabytes, read again by everything that looks at the row.
+    """
+    names = [field.name for field in dataclasses.fields(Refusal)]
+    return {
+        "refusals": [{name: _plain(getattr(refusal, name)) for name in names} for refusal in plan.refusals],
+    }
 
 
 def refusals_announce(*, plan: Plan, previous: Mapping[str, Any] | None, round_number: int, pool: NodePool) -> int:
@@ -60,9 +62,5 @@ def refusals_announce(*, plan: Plan, previous: Mapping[str, Any] | None, round_n
     return len(fresh)
 
 
-def _plain(value: object) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, frozenset | set):
-        return sorted(value)
-    raise TypeError(f"{type(value).__name__} is not part of a plan")
+def _plain(value: object) -> object:
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -220,7 +220,7 @@ def _lock_pools(pools: Sequence[NodePool]) -> None:
     """Admissions that share a pool wait for each other here; always in the order of the loop rows' ids."""
     ids = {pool.pk for pool in pools}
     PoolLoop.objects.bulk_create([PoolLoop(pool_id=pk) for pk in sorted(ids)], ignore_conflicts=True)
-    list(PoolLoop.objects.select_for_update(no_key=True).filter(pool_id__in=ids).order_by("id"))
+    list(PoolLoop.objects.select_for_update(no_key=True).filter(pool_id__in=ids).order_by("id").values_list("pk"))
     going = NodePool.objects.filter(pk__in=ids, deleting_at__isnull=False).select_related("cluster").first()
     if going is not None:
         step = "Name another pool, or cancel the deletion first."

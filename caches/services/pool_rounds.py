@@ -27,8 +27,9 @@ def pools_mark_dirty(*, pool_ids: Iterable[UUID]) -> int:
             [PoolLoop(pool_id=pool_id, wanted_round=0) for pool_id in ids], ignore_conflicts=True
         )
         # Locked in id order, as the admission of pins does, so that two callers never wait for each other.
-        rows = list(PoolLoop.objects.select_for_update(no_key=True).filter(pool_id__in=ids).order_by("id"))
-        PoolLoop.objects.filter(pk__in=[row.pk for row in rows]).update(
+        locked = PoolLoop.objects.select_for_update(no_key=True).filter(pool_id__in=ids).order_by("id")
+        rows = list(locked.values_list("pk", flat=True))
+        PoolLoop.objects.filter(pk__in=rows).update(
             wanted_round=F("wanted_round") + 1,
             wanted_at=Case(
                 When(wanted_round__gt=F("done_round"), wanted_at__isnull=False, then=F("wanted_at")),

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from django.db import connection
+
 from caches.models import CacheEntry
 from caches.services.pins import PinSpec, pin_create
 from controlplane.audit.services import SYSTEM
@@ -34,10 +36,21 @@ def ready(world: KubeWorld) -> int:
 
 @contextmanager
 def measured(world: KubeWorld, what: str, figures: Figures) -> Iterator[None]:
-    """Seconds, and Hearth's own requests to the API server."""
+    """Seconds by the clock and of this process's CPU, SQL statements, and Hearth's own requests to the API server."""
     assert isinstance(world.gateway, KubernetesGateway)
     client = world.gateway.client
-    before, started = sum(client.requests().values()), time.monotonic()
-    yield
+    statements = 0
+
+    def count(execute: Any, *call: Any) -> Any:
+        nonlocal statements
+        statements += 1
+        return execute(*call)
+
+    before, started, cpu = sum(client.requests().values()), time.monotonic(), time.process_time()
+    with connection.execute_wrapper(count):
+        yield
     seconds, sent = time.monotonic() - started, sum(client.requests().values()) - before
-    figures[what] = f"{seconds:6.2f} s {sent:6} requests {sent / max(seconds, 0.001):6.0f}/s"
+    figures[what] = (
+        f"{seconds:6.2f} s {time.process_time() - cpu:6.2f} s CPU {statements:5} statements "
+        f"{sent:6} requests {sent / max(seconds, 0.001):6.0f}/s"
+    )
