@@ -189,7 +189,7 @@ def test_a_megabyte_of_environment_is_refused_with_its_size() -> None:
     assert refused(config(spec__worker__environmentVariables=many)) == {
         "spec.worker.environmentVariables": "environment-too-large"
     }
-    assert spec_of(config(spec__worker__environmentVariables=many[:400]))
+    assert len(spec_of(config(spec__worker__environmentVariables=many[:400])).pod.environment) == 400
 
 
 def test_an_environment_counts_bytes_and_not_characters() -> None:
@@ -204,7 +204,8 @@ def test_a_document_that_is_too_large_or_too_deep_is_not_looked_at() -> None:
         deep = {"a": deep}
     assert refused(config(spec__deep=deep)) == {"": "too-deep"}
     assert refused(config(spec__replicas=float("nan"))) == {"": "not-json"}
-    for nothing in (None, [], "text", 3):
+    nothings: tuple[object, ...] = (None, [], "text", 3)
+    for nothing in nothings:
         assert refused(nothing) == {"": "field-type"}
 
 
@@ -326,4 +327,4 @@ def test_it_never_raises_whatever_stands_there(field: str, value: Any, whole: An
     for document in (config(**{field: value}), whole):
         reading = read_endpoint(document)
         assert (reading.spec is None) == bool(reading.refusals)
-        assert all(error.field is not None and error.detail for error in reading.refusals)
+        assert all(error.detail for error in reading.refusals)

@@ -33,6 +33,13 @@ SECRETS = f"/api/v1/namespaces/{NODES_NAMESPACE}/secrets"
 EVENTS = f"/api/v1/namespaces/{EVENTS_NAMESPACE}/events"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NODES_NAMESPACE}/daemonsets"
 
+# Endpoints have the vendor's names, so that its documents apply unchanged.
+ENDPOINT_GROUP = "inference.sagemaker.aws.amazon.com"
+CONFIGS, JUMPSTART_MODELS = "inferenceendpointconfigs", "jumpstartmodels"
+IMAGE_CACHES_NAMESPACE = "hyperpod-inference-system"
+OWN_CATEGORY = "hearth"  # of the definitions that Hearth brought; those of the vendor's operator have none such
+FINALIZER = "hearth.dev/endpoint"
+
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
