@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -12,7 +13,11 @@ from controlplane.embedded.problems import EmbeddedError
 
 def create_bridge(name: str, address: str) -> None:
     """A bridge with an address such as ``10.200.1.1/24``, up."""
-    _ip("link", "add", name, "type", "bridge")
+    # Without one of its own it takes the lowest of its ports' hardware addresses: with every pod that comes or goes it
+    # could be another one, and all others would talk to the old one for half a minute.
+    own = hashlib.sha256(name.encode()).digest()
+    hardware = ":".join(f"{byte:02x}" for byte in (0x02, *own[:5]))
+    _ip("link", "add", "name", name, "address", hardware, "type", "bridge")
     _ip("addr", "add", address, "dev", name)
     _ip("link", "set", name, "up")
 
