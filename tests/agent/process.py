@@ -76,12 +76,12 @@ class Node:
     def kill(self) -> None:
         assert self.process
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def close(self) -> None:
         if self.process and self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(60)
 
     def want(
         self, manifest: Manifest, uri: str, *, limits: Limits | None = None, action: Action = Action.ENSURE
@@ -107,7 +107,7 @@ class Node:
         status = self.status()
         return status.entries[0] if status and status.entries else None
 
-    def until(self, condition: Callable[[EntryStatus], Any], seconds: float = 30.0) -> EntryStatus:
+    def until(self, condition: Callable[[EntryStatus], Any], seconds: float = 60.0) -> EntryStatus:
         """Poll until the one entry's report makes the condition true."""
         deadline = time.monotonic() + seconds
         while True:
@@ -117,5 +117,5 @@ class Node:
             assert time.monotonic() < deadline, f"last seen: {entry}"
             time.sleep(0.02)
 
-    def becomes(self, state: EntryState, seconds: float = 30.0) -> EntryStatus:
+    def becomes(self, state: EntryState, seconds: float = 60.0) -> EntryStatus:
         return self.until(lambda entry: entry.state is state, seconds)

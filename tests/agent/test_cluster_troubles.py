@@ -159,12 +159,12 @@ def test_it_stops_writing_when_another_incarnation_took_over_in_the_middle_of_a_
     def hold(file: FileRecord, position: int) -> None:
         if position >= 128 * KIB:
             reached.set()
-            go.wait(20)
+            go.wait(60)
 
     world = World(tmp_path, before=hold, limits=Limits(max_requests=1))
     with world:
         digest = world.model("m", {"a": DATA})
-        assert reached.wait(10)
+        assert reached.wait(60)
         world.link.replaced = True
         world.until(lambda: world.error)
         go.set()

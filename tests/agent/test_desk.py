@@ -36,7 +36,7 @@ def publish(world: World, name: str = "llama", files: dict[str, bytes] = FILES) 
     return digest
 
 
-def ask(world: World, digest: str, heard: list[Progress] | None = None, seconds: float = 10.0) -> Answer:
+def ask(world: World, digest: str, heard: list[Progress] | None = None, seconds: float = 60.0) -> Answer:
     heard = [] if heard is None else heard
     answer = ask_agent(world.store.base, digest, "default/pod", tell=heard.append, silence_seconds=seconds)
     assert answer is not None
@@ -50,7 +50,7 @@ def asking_pod(world: World, digest: str) -> Iterator[list[Answer | None]]:
     pod = threading.Thread(target=lambda: answers.append(ask(world, digest)))
     pod.start()
     yield answers
-    pod.join(10)
+    pod.join(60)
     assert not pod.is_alive()
 
 
@@ -63,7 +63,7 @@ class Gate:
     def __call__(self, file: FileRecord, position: int) -> None:
         if position >= self.at and file.size_bytes > 1000:
             self.reached.set()
-            assert self.open.wait(10)
+            assert self.open.wait(60)
 
 
 def test_a_warm_node_says_so_at_once(world: World) -> None:
@@ -117,7 +117,7 @@ def test_half_of_it_was_there(world: World) -> None:
     world.before = gate
     digest = world.model("llama", FILES)
     world.link.origins[digest] = Origin(world.connections[0], world.uri("llama"), 300_002)
-    assert gate.reached.wait(10)
+    assert gate.reached.wait(60)
     world.until(lambda: (entry := world.entry(digest)) and entry.bytes_done, "some bytes are there")
     with asking_pod(world, digest) as answers:
         world.until(lambda: any(ask.taken for ask in world.runner.asks._waiting), "the pod waits")
@@ -133,7 +133,7 @@ def test_a_pod_comes_before_every_plan(tmp_path: Path) -> None:
         gate = Gate()
         world.before = lambda file, position: gate(file, position) if file.path == "slow.bin" else None
         world.model("slow", {"slow.bin": noise(200_000)})
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(60)
         assert ask(world, publish(world)).end is End.READY
         gate.open.set()
 
@@ -143,7 +143,7 @@ def test_two_pods_share_one_download(world: World) -> None:
     world.before = gate
     digest = publish(world)
     with asking_pod(world, digest) as first, asking_pod(world, digest) as second:
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(60)
         world.until(lambda: len(world.runner.asks._waiting) == 2)
         gate.open.set()
     found = [answer.found for answer in (*first, *second) if answer is not None]
@@ -159,7 +159,7 @@ def test_a_pod_that_went_away_leaves_the_node_warm(world: World) -> None:
     with socket.socket(socket.AF_UNIX) as pod:
         pod.connect(str(world.store.base / asking.SOCKET))
         pod.sendall(asking.question(digest, "default/pod"))
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(60)
     gate.open.set()
     world.becomes(digest, EntryState.READY)
 
@@ -243,7 +243,7 @@ def test_an_agent_that_ends_tells_its_pods(tmp_path: Path) -> None:
         world.until(lambda: (world.store.base / asking.SOCKET).exists())
         digest = publish(world)
         with asking_pod(world, digest) as answers:
-            assert gate.reached.wait(10)
+            assert gate.reached.wait(60)
             world.runner.stop()
     gate.open.set()
     assert [answer.end for answer in answers if answer] == [End.STOPPING]
@@ -275,7 +275,7 @@ def test_a_dead_agents_socket_is_taken_over(tmp_path: Path) -> None:
 )
 def test_nonsense_gets_an_answer_and_harms_nobody(world: World, line: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as pod:
-        pod.settimeout(5)
+        pod.settimeout(60)
         pod.connect(str(world.store.base / asking.SOCKET))
         pod.sendall(line + b"\n")
         assert json.loads(pod.recv(8192))["end"] == "Unknown"
@@ -285,7 +285,7 @@ def test_nonsense_gets_an_answer_and_harms_nobody(world: World, line: bytes) -> 
 def test_a_silent_pod_takes_no_place_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "ANSWER_SECONDS", 0.1)
     with socket.socket(socket.AF_UNIX) as pod:
-        pod.settimeout(5)
+        pod.settimeout(60)
         pod.connect(str(world.store.base / asking.SOCKET))
         assert pod.recv(10) == b""
 
@@ -296,7 +296,7 @@ def test_a_silent_agent_is_given_up(tmp_path: Path) -> None:
         agent.listen()
         start = time.monotonic()
         assert ask_agent(tmp_path, "sha256:" + "0" * 64, "pod", tell=print, silence_seconds=0.2) is None
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize(

@@ -308,7 +308,7 @@ def test_it_runs_as_a_program_of_its_own_and_says_what_it_does(world: World, tmp
     pod = Pod(world, tmp_path)
     ran = subprocess.run(
         [sys.executable, "-m", "caches.agent.ensure_step", *pod.arguments(digest)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     assert f"{digest}: miss, {SIZE} bytes" in ran.stdout

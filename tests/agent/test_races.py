@@ -42,7 +42,7 @@ class Gate:
             if self._first:
                 self._first = False
                 self.reached.set()
-                self.open.wait(20)
+                self.open.wait(60)
             return real(*args, **kwargs)
 
         return call
@@ -57,7 +57,7 @@ def held_at(world: World, monkeypatch: pytest.MonkeyPatch, moment: str) -> Itera
         patch.setattr(owner, name, gate.wrap(getattr(owner, name)))
         with world:
             digest = world.model("m", FILES, Algorithm.STAT)
-            assert gate.reached.wait(10)
+            assert gate.reached.wait(60)
             try:
                 yield digest, gate
             finally:
@@ -178,7 +178,7 @@ def test_a_verify_round_that_comes_while_bytes_move_is_answered_by_them(tmp_path
     world.before = gate.wrap(lambda file, position: None)
     with world:
         digest = world.model("m", FILES)
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(60)
         world.want(digest, verify_round=4)
         world.heard()
         gate.open.set()
@@ -194,7 +194,7 @@ def test_an_eviction_takes_a_scrub_with_it(tmp_path: Path, monkeypatch: pytest.M
         world.becomes(digest, EntryState.READY)
         patch.setattr(verify, "read_tree", gate.wrap(verify.read_tree))
         world.want(digest, verify_round=1)
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(60)
         world.want(digest, action=Action.EVICT)
         world.becomes(digest, EntryState.ABSENT)
         gate.open.set()
@@ -208,7 +208,7 @@ def test_a_stronger_line_goes_first_when_a_place_becomes_free(tmp_path: Path) ->
     world.before = gate.wrap(lambda file, position: None)
     with world:
         first = world.model("first", {"f": FILES["a.bin"]}, order=1)
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(60)
         weak = world.model("weak", {"w": b"w" * KIB}, order=9)
         strong = world.model("strong", {"s": b"s" * KIB}, order=0)
         world.becomes(strong, EntryState.QUEUED)

@@ -25,7 +25,7 @@ class Dam:
     def __call__(self, file: FileRecord, position: int) -> None:
         if position >= self.height:
             self.reached.set()
-            self.open.wait(20)
+            self.open.wait(60)
 
 
 def interrupted(world: World, algorithm: Algorithm = Algorithm.CRC64NVME, share: float = 0.5) -> str:
@@ -35,7 +35,7 @@ def interrupted(world: World, algorithm: Algorithm = Algorithm.CRC64NVME, share:
     world.limits = Limits(max_requests=1)
     with world:
         digest = world.model("m", FILES, algorithm)
-        assert dam.reached.wait(10)
+        assert dam.reached.wait(60)
         world.until(lambda: (entry := world.entry(digest)) and entry.bytes_done >= SIZE * share)
         world.unwant(digest)
         world.until(lambda: world.link.reports[-1].orphans)
@@ -147,7 +147,7 @@ def test_it_never_lets_two_downloads_of_one_artifact_write(tmp_path: Path) -> No
     world = World(tmp_path, limits=Limits(max_requests=1), before=dam)
     with world:
         digest = world.model("m", FILES)
-        assert dam.reached.wait(10)
+        assert dam.reached.wait(60)
         world.unwant(digest)
         world.until(lambda: world.link.reports[-1].orphans)
         world.want(digest, "m")

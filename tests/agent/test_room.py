@@ -49,7 +49,7 @@ def test_it_does_not_admit_two_that_fit_alone_but_not_together(tmp_path: Path) -
 
     def hold(file: FileRecord, position: int) -> None:
         held.set()
-        go.wait(20)
+        go.wait(60)
 
     world = World(tmp_path, before=hold)
     world.link.quota = (500 * KIB, 0)
@@ -59,7 +59,7 @@ def test_it_does_not_admit_two_that_fit_alone_but_not_together(tmp_path: Path) -
         world.want(second, "two", order=1, send=False)
         world.want(first, "one", order=0)
         entry = world.becomes(second, EntryState.FAILED, reason=Reason.INSUFFICIENT_CAPACITY)
-        assert held.wait(10) and f"reserved {300 * KIB}" in entry.message
+        assert held.wait(60) and f"reserved {300 * KIB}" in entry.message
         assert {name for name, _, _ in world.requests} == {"a"}
         assert world.link.reports[-1].capacity.reserved_bytes == 300 * KIB
         go.set()

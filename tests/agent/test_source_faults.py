@@ -166,12 +166,12 @@ def test_it_stops_asking_while_paused_and_goes_on_afterwards(tmp_path: Path) -> 
     def hold(file: FileRecord, position: int) -> None:
         if position == 128 * KIB:
             held.set()
-            go.wait(20)
+            go.wait(60)
 
     world.before = hold
     with world:
         digest = world.model("m", {"a": DATA})
-        assert held.wait(10)
+        assert held.wait(60)
         other = world.register("other", {"b": DATA[: 64 * KIB]})
         world.limits = replace(world.limits, paused=True)
         world.want(other, "other")

@@ -20,7 +20,7 @@ def held(world: World) -> tuple[threading.Event, threading.Event]:
     def hold(file: FileRecord, position: int) -> None:
         if position >= 128 * KIB:
             reached.set()
-            go.wait(20)
+            go.wait(60)
 
     world.before = hold
     world.limits = Limits(max_requests=1)
@@ -32,7 +32,7 @@ def test_it_stops_when_the_line_goes_and_keeps_the_partial_tree(tmp_path: Path) 
     reached, go = held(world)
     with world:
         digest = world.model("m", {"a": DATA})
-        assert reached.wait(10)
+        assert reached.wait(60)
         world.unwant(digest)
         world.until(lambda: world.link.reports[-1].orphans)
         report = world.link.reports[-1]
@@ -49,7 +49,7 @@ def test_it_evicts_a_download_at_once_though_a_read_hangs(tmp_path: Path) -> Non
     reached, go = held(world)
     with world:
         digest = world.model("m", {"a": DATA})
-        assert reached.wait(10)
+        assert reached.wait(60)
         world.want(digest, action=Action.EVICT)
         world.becomes(digest, EntryState.ABSENT)
         assert not world.store.partial(digest).exists()

@@ -250,7 +250,7 @@ class World:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.runner.stop()
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     def entry(self, digest: str) -> EntryStatus | None:
@@ -258,7 +258,7 @@ class World:
         entries = self.link.reports[-1].entries if self.link.reports else ()
         return next((entry for entry in entries if entry.digest == digest), None)
 
-    def until(self, condition: Callable[[], Any], what: str = "", seconds: float = 15.0) -> Any:
+    def until(self, condition: Callable[[], Any], what: str = "", seconds: float = 60.0) -> Any:
         """Wait until a report (or 20 ms) makes the condition true; its value."""
         deadline = time.monotonic() + seconds
         while True:

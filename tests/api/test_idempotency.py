@@ -136,7 +136,7 @@ def test_it_does_the_work_of_concurrent_twins_once(admin: User) -> None:
 
     def ask(api: Api) -> Any:
         try:
-            gate.wait(10)
+            gate.wait(60)
             return Api.post(Api(None), "webhooks", hook(), headers={**api.headers, **KEY})
         finally:
             connection.close()

@@ -121,7 +121,7 @@ def test_it_ends_a_watch_in_time_with_a_token_that_works(fleet: LocalFleet, gate
     began = time.monotonic()
     events = list(gateway.watch(Kind.NODE, gateway.list(Kind.NODE).token, 0.05))
     assert [event.type for event in events] == [EventType.BOOKMARK]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     fleet.cordon("a-1")
     assert len(changes(gateway, Kind.NODE, events[-1].token)) == 1
 
@@ -171,7 +171,7 @@ def test_it_wakes_for_each_new_spec_and_for_nothing_else(fleet: LocalFleet, gate
     waiting = threading.Thread(target=link.wait, args=(known, 30.0))
     waiting.start()
     gateway.apply_node_cache(spec("a-1", uid, DIGEST))
-    waiting.join(20)
+    waiting.join(60)
     assert not waiting.is_alive()
 
 
@@ -205,7 +205,7 @@ def test_it_merges_labels_that_are_set_side_by_side(fleet: LocalFleet, gateway: 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     labels = fleet.nodes()[0].node.labels
     assert {f"hearth.dev/{number}" for number in range(8)} <= set(labels)
     gateway.set_node_labels("a-1", uid, dict.fromkeys(labels))
@@ -239,5 +239,5 @@ def test_it_rotates_a_secret_under_its_readers(fleet: LocalFleet, gateway: Local
     for number in range(40):
         gateway.apply_secret("key", {"a": str(number % 10) * 5000})
     done.set()
-    reader.join(20)
+    reader.join(60)
     assert seen and all(len(set(value)) == 1 and len(value) == 5000 for value in seen), "never half of two"

@@ -106,10 +106,10 @@ def test_two_commands_watch_a_cluster_once_and_the_second_takes_over(
         until(lambda: not Node.objects.get().schedulable, "it still does")
         assert len(started) == 1
         stops[0].set()
-        threads[0].join(20)
+        threads[0].join(60)
         until(lambda: len(started) == 2, "the second takes over")
     finally:
         for stop in stops:
             stop.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)

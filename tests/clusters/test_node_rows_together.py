@@ -30,7 +30,7 @@ def _side_by_side(*works: Callable[[], None]) -> list[BaseException]:
 
     def run(work: Callable[[], None]) -> None:
         try:
-            start.wait(10)
+            start.wait(60)
             work()
         except BaseException as error:
             raised.append(error)

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from controlplane.clusters.local import leases, processes
 from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.clusters.local.processes import Agent, agent_environment
 from controlplane.clusters.local.supervisor import Supervisor
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 MANAGE = (sys.executable, "manage.py", "fleet")
@@ -51,7 +51,7 @@ class Run:
     def end(self, number: int) -> tuple[int, str]:
         assert self.process is not None
         self.process.send_signal(number)
-        output, _ = self.process.communicate(timeout=30)
+        output, _ = self.process.communicate(timeout=120)
         return self.process.returncode, output
 
     def agent(self, name: str) -> tuple[int, str]:
@@ -78,13 +78,6 @@ def alive(pid: int) -> bool:
     return pid > 0 and state != "Z"
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.02)
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
     made = Run(tmp_path / "fleet")
@@ -95,7 +88,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
     finally:
         if made.process is not None and made.process.poll() is None:
             made.process.kill()
-            made.process.communicate(timeout=30)
+            made.process.communicate(timeout=120)
 
 
 @pytest.mark.e2e
@@ -136,7 +129,7 @@ def test_it_leaves_no_agent_behind_when_it_is_killed(run: Run) -> None:
     (run.folder / "nodes" / "a-1" / "cached").write_text("x")
     run.end(signal.SIGKILL)
 
-    until(lambda: not any(alive(pid) for pid in agents), seconds=5.0)
+    until(lambda: not any(alive(pid) for pid in agents))
     run.start()
     until(lambda: run.serving("a-1") and run.serving("b-1"))
     assert run.agent("a-1")[0] not in agents
@@ -193,10 +186,10 @@ def test_it_keeps_the_others_going_when_one_agent_cannot_start(tmp_path: Path) -
 @pytest.mark.e2e
 def test_it_refuses_to_run_twice_and_lists_what_runs(run: Run) -> None:
     manage = [*MANAGE, "--dir", str(run.folder)]
-    second = subprocess.run([*manage, "run"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    second = subprocess.run([*manage, "run"], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert second.returncode == 1
     assert "is running already" in second.stderr
-    listed = subprocess.run([*manage, "list", "--json"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    listed = subprocess.run([*manage, "list", "--json"], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert [(row["name"], row["ready"], row["state"]) for row in json.loads(listed.stdout)] == [
         ("a-1", True, "ready"),
         ("b-1", True, "ready"),

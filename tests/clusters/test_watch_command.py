@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -17,6 +16,7 @@ from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.embedded import ports
 from controlplane.embedded.servers import EmbeddedServers
 from controlplane.ids import new_id
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 MANAGE = (sys.executable, "manage.py")
@@ -63,7 +63,7 @@ class Place:
     def end(self, number: int) -> int:
         assert self._watcher is not None
         self._watcher.send_signal(number)
-        return self._watcher.wait(20)
+        return self._watcher.wait(60)
 
     def running(self) -> bool:
         return self._watcher is not None and self._watcher.poll() is None
@@ -91,24 +91,17 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 @pytest.mark.faults
 def test_it_heals_after_every_interruption(place: Place) -> None:
-    _until(place.agrees)
+    until(place.agrees, "the rows are like the fleet")
 
     place.stop_database()
     place.fleet.replace("a-1")
     place.fleet.cordon("b-1")
     place.start_database()
-    _until(place.agrees)
+    until(place.agrees, "the rows are like the fleet")
     assert place.running(), "it waited for the database; nobody had to start it again"
 
     place.end(signal.SIGKILL)
     place.fleet.remove("b-1")
     place.watch()
-    _until(place.agrees)
+    until(place.agrees, "the rows are like the fleet")
     assert place.end(signal.SIGTERM) == 0
-
-
-def _until(condition: Callable[[], bool], seconds: float = 40.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.1)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from uuid import UUID
@@ -25,6 +24,7 @@ from controlplane.errors import Invalid
 from controlplane.management.commands.watch_cluster import watch_clusters
 from tests import factories
 from tests.contracts.observing import DIGEST, spec, status
+from tests.waiting import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
@@ -84,15 +84,8 @@ def watched(cluster: Cluster, ear: Ear) -> Iterator[Cluster]:
     thread.start()
     yield cluster
     stopping.set()
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
-
-
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.02)
 
 
 def _live(cluster: Cluster) -> dict[str, str]:

@@ -111,7 +111,7 @@ def changes(gateway: ClusterGateway, kind: Kind, token: str, seconds: float = 0.
 
 
 def first_change(
-    gateway: ClusterGateway, kind: Kind, token: str, wanted: Callable[[WatchEvent], bool], seconds: float = 20.0
+    gateway: ClusterGateway, kind: Kind, token: str, wanted: Callable[[WatchEvent], bool], seconds: float = 60.0
 ) -> WatchEvent:
     """The first change that is wanted, as soon as it is there."""
     for event in gateway.watch(kind, token, seconds):

@@ -43,10 +43,10 @@ def test_it_wakes_when_the_spec_changes(cluster: ContractCluster) -> None:
     later.start()
     started = time.monotonic()
     try:
-        assert link.wait(known, 20.0) is True
+        assert link.wait(known, 100.0) is True
     finally:
         later.join()
-    assert time.monotonic() - started < 10.0
+    assert time.monotonic() - started < 60.0
 
 
 def test_it_is_not_woken_by_its_own_report(cluster: ContractCluster) -> None:

@@ -43,7 +43,7 @@ class Watched:
     def __init__(self, page: Page, address: str, pictures: Path) -> None:
         self.page, self.address, self.pictures = page, address, pictures
         self.complaints: list[str] = []
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.on("console", self._console)
         page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
 

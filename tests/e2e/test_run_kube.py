@@ -96,7 +96,7 @@ def test_it_warms_real_nodes_obeys_kubectl_and_leaves_nothing_behind(folder: Pat
         table = kubectl(folder, "get", "nodecaches").splitlines()
         assert table[0].split() == ["NAME", "DESIRED", "READY", "FREE", "AGE"]
         assert [line.split()[:3] for line in table[1:]] == [[name, "2", "2"] for name in wanted]
-        with urllib.request.urlopen(f"{program.address}/login", timeout=10) as page:
+        with urllib.request.urlopen(f"{program.address}/login", timeout=60) as page:
             assert "Sign in" in page.read().decode()
 
         # Hearth has its own account; a person's kubectl has everything.

@@ -78,7 +78,7 @@ def test_what_needs_no_database_runs_without_the_program(arguments: list[str]) -
 def test_without_the_program_the_command_ends_at_once_with_a_sentence() -> None:
     ended = subprocess.run(
         [sys.executable, str(ROOT / "manage.py"), "user", "list"],
-        capture_output=True, text=True, timeout=30, check=False, env={**os.environ},
+        capture_output=True, text=True, timeout=120, check=False, env={**os.environ},
     )  # fmt: skip
     assert ended.returncode == 1 and "Start it first with 'make run'" in ended.stderr
     assert "Traceback" not in ended.stderr and ended.stderr.count("\n") == 1

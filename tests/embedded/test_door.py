@@ -27,11 +27,11 @@ def door(server: int, network: str) -> Iterator[int]:
     argv = ["controlplane.embedded.kube.door", f"127.0.0.1:{port}", f"127.0.0.1:{server}", network]
     process = subprocess.Popen([sys.executable, "-m", *argv], cwd=ROOT)
     try:
-        assert records.wait_until(lambda: ports.is_listening(port), 20)
+        assert records.wait_until(lambda: ports.is_listening(port), 60)
         yield port
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 @pytest.fixture
@@ -53,11 +53,11 @@ def echo() -> Iterator[int]:
     yield int(listener.getsockname()[1])
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
-    thread.join(10)
+    thread.join(60)
 
 
 def answer(port: int, said: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(said)
         connection.shutdown(socket.SHUT_WR)
         return _all(connection)
@@ -77,7 +77,7 @@ def test_it_carries_everything_and_the_end_of_each_side(echo: int) -> None:
 def test_it_lets_nobody_in_from_elsewhere(echo: int) -> None:
     with (
         door(echo, "10.200.0.0/16") as port,
-        socket.create_connection(("127.0.0.1", port), timeout=10) as connection,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
     ):
         assert connection.recv(1) == b""
 
@@ -88,9 +88,9 @@ def test_it_ends_a_connection_when_the_server_is_gone_and_serves_the_next(echo: 
         assert answer(port, b"") == b""
         with (
             socket.create_server(("127.0.0.1", gone)) as back,
-            socket.create_connection(("127.0.0.1", port), timeout=10),
+            socket.create_connection(("127.0.0.1", port), timeout=60),
         ):
-            back.settimeout(10)
+            back.settimeout(60)
             back.accept()[0].close()
 
 

@@ -28,7 +28,7 @@ def test_it_starts_valkey_at_the_promised_address(valkey_url: str) -> None:
 
 def test_it_starts_s3_that_asks_for_a_key(s3_server: S3) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(s3_server.endpoint, timeout=5)
+        urllib.request.urlopen(s3_server.endpoint, timeout=60)
     refused.value.close()
     assert refused.value.code == 403
     assert s3_server.secret_key not in repr(s3_server)

@@ -52,7 +52,7 @@ def test_it_knows_a_process_by_more_than_its_number(start: Start) -> None:
 
 def test_it_takes_a_zombie_for_gone(start: Start) -> None:
     process = start(argv=[sys.executable, "-c", ""])
-    assert records.wait_until(lambda: not records.started_at(process.pid), 10)
+    assert records.wait_until(lambda: not records.started_at(process.pid), 60)
     assert Path(f"/proc/{process.pid}").exists(), "nobody has waited for it yet"
 
 
@@ -87,7 +87,7 @@ def test_it_ends_what_is_recorded_and_no_stranger(tmp_path: Path, start: Start) 
     records.write(tmp_path, _record(ours))
     records.write(tmp_path, _record(stranger, name="two", started="another boot:1", mark="other"))
     assert records.end_all(tmp_path) == ["one"]
-    assert ours.wait(5) == -signal.SIGTERM
+    assert ours.wait(60) == -signal.SIGTERM
     assert stranger.poll() is None
     assert records.read(tmp_path) == []
 
@@ -96,10 +96,10 @@ def test_it_kills_what_does_not_end_within_its_grace(tmp_path: Path, start: Star
     told = tmp_path / "told"
     deaf = "import pathlib, signal, sys, time; signal.signal(15, signal.SIG_IGN)"
     process = start(argv=[sys.executable, "-c", f"{deaf}; pathlib.Path({str(told)!r}).touch(); time.sleep(600)"])
-    assert records.wait_until(told.exists, 10)
+    assert records.wait_until(told.exists, 60)
     records.write(tmp_path / "pids", _record(process, grace=0.1))
     assert records.end_all(tmp_path / "pids") == ["one"]
-    assert process.wait(5) == -signal.SIGKILL
+    assert process.wait(60) == -signal.SIGKILL
 
 
 def test_it_finds_by_its_mark_what_left_its_parents_group(tmp_path: Path, start: Start) -> None:
@@ -110,7 +110,7 @@ def test_it_finds_by_its_mark_what_left_its_parents_group(tmp_path: Path, start:
     hidden, nested, other = start("mark"), start("outer:mark"), start("markedly")
     records.write(tmp_path, record)
     assert records.end_all(tmp_path) == [], "the recorded one had ended by itself"
-    assert {hidden.wait(5), nested.wait(5)} == {-signal.SIGKILL}
+    assert {hidden.wait(60), nested.wait(60)} == {-signal.SIGKILL}
     assert other.poll() is None
 
 
@@ -124,7 +124,7 @@ def test_it_waits_no_longer_than_it_should() -> None:
     began = time.monotonic()
     assert records.wait_until(lambda: False, 0.1) is False
     assert records.wait_until(lambda: True, -1) is True
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def test_it_signals_a_group_that_is_gone_without_complaint() -> None:

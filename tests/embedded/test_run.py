@@ -179,7 +179,7 @@ def test_it_stops_the_one_that_runs_and_waits_for_it(held: tuple[Path, subproces
     assert holder(state) == process.pid
     program.stop_running(state)
     assert holder(state) is None
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("held", ["deaf"], indirect=True)

@@ -178,7 +178,7 @@ def test_it_leaves_a_server_alone_that_runs_on_the_same_data(tmp_path: Path) -> 
     with subprocess.Popen(argv) as other:
         (data / "postmaster.pid").write_text(f"{other.pid}\n")
         line = Path(f"/proc/{other.pid}/cmdline")
-        assert records.wait_until(lambda: bool(line.read_bytes()), 10)
+        assert records.wait_until(lambda: bool(line.read_bytes()), 60)
         try:
             with pytest.raises(EmbeddedError, match=rf"process {other.pid}\) uses .*kill -INT {other.pid}"):
                 Postgres(tmp_path)._forget_dead_server()

@@ -58,7 +58,9 @@ class Program:
         }
         manage = [sys.executable, str(ROOT / "manage.py")]
         celery = [sys.executable, "-m", "celery", "--app", "controlplane.celery"]
-        done = subprocess.run([*manage, "migrate", "--verbosity", "0"], env={**os.environ, **env}, cwd=ROOT, timeout=60)
+        done = subprocess.run(
+            [*manage, "migrate", "--verbosity", "0"], env={**os.environ, **env}, cwd=ROOT, timeout=300
+        )
         assert done.returncode == 0
         worker = [*celery, "worker", "--concurrency", "2", "--queues", "control", "--without-mingle"]
         beat = [*celery, "beat", "--schedule", str(self.folder / "beat"), "--pidfile", ""]
@@ -101,7 +103,7 @@ class Program:
         except AssertionError:
             return {}
 
-    def until(self, what: str, check: Callable[[], bool], within: float = 60.0) -> None:
+    def until(self, what: str, check: Callable[[], bool], within: float = 120.0) -> None:
         """Wait for a condition, keeping the processes alive; fails with what and the last words of the logs."""
         deadline = time.monotonic() + within
         while not check():

@@ -12,7 +12,7 @@ import redis
 
 from tests.faults.program import SIZE, Program
 
-pytestmark = [pytest.mark.faults, pytest.mark.e2e, pytest.mark.xdist_group("faults"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.faults, pytest.mark.e2e, pytest.mark.xdist_group("faults"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ def _check(service: str, *changes: tuple[str, str], env: dict[str, str] | None =
     for old, new in changes:
         assert old in text, f"the check of {service} does not speak of {old}"
         text = text.replace(old, new)
-    return subprocess.run(["sh", "-c", text], cwd=ROOT, env=env, capture_output=True, timeout=60).returncode
+    return subprocess.run(["sh", "-c", text], cwd=ROOT, env=env, capture_output=True, timeout=120).returncode
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))

@@ -52,7 +52,7 @@ class Machine:
             env={"PATH": str(self.bin), "HOME": str(self.root), **env},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
         )
 
     def called(self) -> list[str]:

@@ -153,5 +153,5 @@ class FaultyProxy:
             self.ending.set()
             self._server.shutdown()
             self._server.server_close()
-            self._thread.join(5)
+            self._thread.join(60)
             self._pool.clear()

@@ -48,7 +48,7 @@ class Forward:
 
     def _serve(self, near: socket.socket, peer: str) -> None:
         try:
-            far = socket.create_connection(self._target, timeout=10)
+            far = socket.create_connection(self._target, timeout=60)
         except OSError:
             return _close(near)
         far.settimeout(None)

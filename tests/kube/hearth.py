@@ -82,7 +82,7 @@ class HearthOnKube:
             yield self
         finally:
             stopping.set()
-            thread.join(30)
+            thread.join(60)
             self._clear()
             connections.close_all()
 

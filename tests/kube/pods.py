@@ -55,7 +55,7 @@ def logs(cluster: KubeCluster, name: str) -> str:
     ended = records.wait_until(lambda: _phase(cluster.client, name) in {"Succeeded", "Failed"}, 40)
     assert ended, f"the script of {name} does not end"
     url = f"{cluster.server}{PODS}/{name}/log"
-    with urllib.request.urlopen(url, timeout=10, context=cluster.client.tls) as answer:
+    with urllib.request.urlopen(url, timeout=60, context=cluster.client.tls) as answer:
         return str(answer.read().decode())
 
 

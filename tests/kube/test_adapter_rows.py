@@ -27,7 +27,7 @@ def watched(contract: KubeContractCluster, own_kube_api: KubeCluster) -> Iterato
         yield contract
     finally:
         stopping.set()
-        thread.join(30)
+        thread.join(60)
 
 
 def row(name: str) -> Node | None:

@@ -50,8 +50,8 @@ class Picture:
         finally:
             self._stopping.set()
             self.held.set()
-            self._taker.join(5)
-            self.reader.join(15)
+            self._taker.join(60)
+            self.reader.join(60)
 
     def _take(self) -> None:
         while not self._stopping.is_set():

@@ -80,7 +80,7 @@ def abandoned(folder: Path) -> str:
     token = str(owner.stdout.readline(), "ascii").strip()
     assert len(token) == 6, "the owner did not start its cluster"
     owner.send_signal(signal.SIGKILL)
-    owner.wait(timeout=10)
+    owner.wait(timeout=60)
     owner.stdout.close()
     return token
 
@@ -143,7 +143,7 @@ def test_it_runs_for_people_until_they_stop_it(folder: Path) -> None:
     assert running.stdout is not None
     said = [next(running.stdout) for _ in range(3)]
     running.send_signal(signal.SIGTERM)
-    rest, _ = running.communicate(timeout=60)
+    rest, _ = running.communicate(timeout=120)
     assert f"export KUBECONFIG={folder}/admin.kubeconfig" in said[1]
     assert running.returncode == 0, rest
     assert traces(folder) == {}

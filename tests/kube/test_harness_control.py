@@ -39,7 +39,7 @@ def _namespace(client: Client, name: str) -> Document:
 def _first_event(client: Client, version: str) -> Document:
     """What a watch of namespaces from a resource version says first."""
     path = f"/api/v1/namespaces?watch=1&timeoutSeconds=5&resourceVersion={version}"
-    with urllib.request.urlopen(client.server + path, timeout=10, context=client.tls) as answer:
+    with urllib.request.urlopen(client.server + path, timeout=60, context=client.tls) as answer:
         return dict(json.loads(answer.readline()))
 
 
@@ -87,7 +87,7 @@ def test_it_answers_410_for_versions_before_a_compaction(own_kube_api: KubeClust
 def test_it_refuses_who_brings_no_certificate(own_kube_api: KubeCluster) -> None:
     stranger = ssl.create_default_context(cafile=str(own_kube_api.folder / "pki" / "ca.crt"))
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(own_kube_api.server + "/api/v1/secrets", timeout=5, context=stranger)
+        urllib.request.urlopen(own_kube_api.server + "/api/v1/secrets", timeout=60, context=stranger)
     with refused.value:
         assert refused.value.code in {401, 403}
 
@@ -125,7 +125,7 @@ def test_it_leaves_no_process_when_its_owner_is_killed(tmp_path: Path) -> None:
     assert owner.stdout.readline().startswith(b"https://127.0.0.1:")
     started = records.read(tmp_path / "pids")
     owner.send_signal(signal.SIGKILL)
-    owner.wait(timeout=10)
+    owner.wait(timeout=60)
     owner.stdout.close()
     assert {record.name for record in started} == {"etcd", "apiserver", "scheduler", "controllers"}
     assert records.wait_until(lambda: not any(map(records.is_alive, started)), 20)

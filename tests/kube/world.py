@@ -136,7 +136,7 @@ class KubeWorld(World):
             yield watcher
         finally:
             watcher.stop()
-            watcher.join(30)
+            watcher.join(60)
             assert not watcher.is_alive()
 
 

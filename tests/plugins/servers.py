@@ -10,6 +10,7 @@ import atexit
 import os
 import secrets
 import shutil
+import socket
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ from controlplane.embedded.servers import EmbeddedServers
 # Tells a worker that the session is prepared, and whether the address of Valkey is ours to choose.
 _OURS = "HEARTH_TESTS_SESSION"
 _valkey_at: tuple[int, str] | None = None
+_held = socket.socket()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -32,6 +34,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     if _OURS not in os.environ:
         _prepare_session(early_config)
     _choose_valkey()
+    early_config.add_cleanup(_held.close)
     return (yield)
 
 
@@ -55,11 +58,15 @@ def _prepare_session(config: pytest.Config) -> None:
 
 
 def _choose_valkey() -> None:
-    """Promise an address now, start the server when the first test needs it. Each worker has its own."""
+    """Promise an address now, start the server when the first test needs it. Each worker has its own.
+
+    Until then the port is held: minutes may pass, in which another server could choose the same one.
+    """
     global _valkey_at
     if os.environ[_OURS] != "valkey":
         return
     _valkey_at = (ports.free_port(), secrets.token_hex(16))
+    _held.bind((ports.HOST, _valkey_at[0]))
     os.environ["REDIS_URL"] = f"redis://:{_valkey_at[1]}@{ports.HOST}:{_valkey_at[0]}/0"
 
 
@@ -80,6 +87,7 @@ def valkey_server() -> Iterator[EmbeddedServers | None]:
         yield None
         return
     state = _state()
+    _held.close()
     with EmbeddedServers(state, postgres=False, valkey_at=_valkey_at, label="This test run") as servers:
         yield servers
     shutil.rmtree(state, ignore_errors=True)

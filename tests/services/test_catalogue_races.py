@@ -40,7 +40,7 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
     barrier = threading.Barrier(len(calls))
 
     def run(call: Callable[[], Any]) -> Any:
-        barrier.wait(10)
+        barrier.wait(60)
         try:
             return call()
         except HearthError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +26,7 @@ from controlplane.locks import advisory_lock
 from controlplane.operations.models import Operation
 from controlplane.operations.services import operation_acknowledge, operation_cancel, operation_succeed
 from tests.services.world import MIB, World, version_of
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 T = TypeVar("T")
@@ -41,7 +41,7 @@ def one_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def together(*calls: Callable[[], T]) -> list[T | HearthError]:
     """Run all at the same moment, each on its own connection."""
-    barrier = threading.Barrier(len(calls), timeout=20)
+    barrier = threading.Barrier(len(calls), timeout=60)
 
     def run(call: Callable[[], T]) -> T | HearthError:
         try:
@@ -53,7 +53,7 @@ def together(*calls: Callable[[], T]) -> list[T | HearthError]:
             connection.close()
 
     with ThreadPoolExecutor(len(calls)) as pool:
-        return [future.result(timeout=30) for future in [pool.submit(run, call) for call in calls]]
+        return [future.result(60) for future in [pool.submit(run, call) for call in calls]]
 
 
 def test_two_pins_that_fit_alone_but_not_together_are_not_both_admitted(one_node: World, actor: Actor) -> None:
@@ -135,7 +135,7 @@ def test_one_worker_at_a_time_reconciles_a_pool(one_node: World, monkeypatch: py
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         inside.set()
-        assert leave.wait(20)
+        assert leave.wait(60)
         return real(*args, **kwargs)
 
     monkeypatch.setattr("caches.services.loop.pool_view", slow)
@@ -149,11 +149,11 @@ def test_one_worker_at_a_time_reconciles_a_pool(one_node: World, monkeypatch: py
 
     thread = threading.Thread(target=first)
     thread.start()
-    assert inside.wait(20)
+    assert inside.wait(60)
     assert pool_reconcile(pool_id=one_node.pool.pk) is None
     pools_mark_dirty(pool_ids=[one_node.pool.pk])  # a change during the round is not lost
     leave.set()
-    thread.join(20)
+    thread.join(60)
     assert found[0] is not None
     state = one_node.loop()
     assert state.wanted_round == state.done_round + 1
@@ -169,12 +169,12 @@ def test_a_lock_is_free_again_after_its_connection_died(db: None) -> None:
             connection.close()
 
     assert together(hold_and_die) == [True]
-    deadline = time.monotonic() + 10  # PostgreSQL notices the closed socket, but not at once
-    taken = False
-    while not taken and time.monotonic() < deadline:
+
+    def free() -> bool:
         with advisory_lock("a name") as taken:
-            pass
-    assert taken
+            return taken
+
+    until(free, "PostgreSQL notices the closed socket")
 
 
 def test_marking_many_pools_from_many_sides_never_deadlocks(one_node: World, actor: Actor) -> None:

@@ -33,7 +33,7 @@ def test_it_answers_for_every_item_in_order(count: int) -> None:
 
 def test_it_asks_several_at_the_same_time() -> None:
     together = threading.Barrier(THREADS)
-    answers, _ = fan_out(lambda item: together.wait(10), range(THREADS))
+    answers, _ = fan_out(lambda item: together.wait(60), range(THREADS))
     assert sorted(answer.result for answer in answers if answer.result is not None) == list(range(THREADS))
 
 

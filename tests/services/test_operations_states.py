@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import time_machine
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
@@ -239,8 +240,9 @@ def test_progress_is_written_once_a_second_unless_the_resume_point_moved(
     age: float, arguments: dict[str, Any], written: bool
 ) -> None:
     operation = started()
-    Operation.objects.filter(pk=operation.pk).update(updated_at=timezone.now() - timedelta(seconds=age))
-    assert services.operation_progress(operation_id=operation.pk, **arguments) == written
+    with time_machine.travel(timezone.now(), tick=False):
+        Operation.objects.filter(pk=operation.pk).update(updated_at=timezone.now() - timedelta(seconds=age))
+        assert services.operation_progress(operation_id=operation.pk, **arguments) == written
 
 
 def test_progress_leaves_what_it_does_not_name() -> None:

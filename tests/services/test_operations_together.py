@@ -103,7 +103,7 @@ def test_a_step_runs_in_one_worker_at_a_time() -> None:
     def step(operation_id: UUID) -> bool:
         stepped.append(operation_id)
         inside.set()
-        assert release.wait(20)
+        assert release.wait(60)
         return False
 
     register(KIND, OperationHandler(step=step))
@@ -116,10 +116,10 @@ def test_a_step_runs_in_one_worker_at_a_time() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(work)
-        assert inside.wait(20)
+        assert inside.wait(60)
         assert steps.operation_step(operation_id=operation.pk)  # nothing to do here: somebody is at it
         release.set()
-        assert first.result(20) is False
+        assert first.result(60) is False
     assert stepped == [operation.pk]
     assert steps.operation_step(operation_id=operation.pk) is False  # the lock went with the step
 
@@ -143,7 +143,7 @@ def test_a_worker_that_dies_in_its_step_leaves_no_lock() -> None:
             connection.close()
 
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(run).result(20)
+        assert pool.submit(run).result(60)
 
 
 def test_a_lock_is_held_by_one_and_free_again_after_an_error() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+import time_machine
 from django.conf import LazySettings
 from django.db import connections
 from django.test import Client
@@ -20,6 +21,13 @@ from controlplane.web.readiness import Finding, register_check
 from tests import factories
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def stopped_clock() -> Iterator[None]:
+    """Sentences count seconds: none pass between a row and its finding."""
+    with time_machine.travel(timezone.now(), tick=False):
+        yield
 
 
 @pytest.fixture

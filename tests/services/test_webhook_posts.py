@@ -56,7 +56,7 @@ class Wire:
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes whoever accepts
         self.socket.close()
-        self.thread.join(5)
+        self.thread.join(60)
 
 
 @pytest.fixture

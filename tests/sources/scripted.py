@@ -82,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(piece)
                 self.wfile.flush()
         if answer.hang:
-            self.server.over.wait(20)
+            self.server.over.wait(60)
         self.close_connection = True
 
     do_HEAD = do_GET

@@ -78,7 +78,7 @@ class Handler(BaseHTTPRequestHandler):
             body = body[:1000]
         self.answer(206, body, length=SIZE, ETag=etag, **{"Content-Range": part})
         if mode == "stall":
-            self.server.over.wait(20)
+            self.server.over.wait(60)
         self.close_connection = mode in ("short", "stall")
 
     def answer(self, status: int, body: bytes, *, length: int | None = None, **headers: str) -> None:

@@ -186,7 +186,7 @@ def test_it_makes_one_pin_of_two_windows_that_send_at_the_same_moment(transactio
     version, pool = factories.version(), factories.pool()
     factories.node(of=pool)
     body = {"version": str(version.pk), "pools": str(pool.pk), "priority": "500"}
-    gate, codes = threading.Barrier(2, timeout=20), []
+    gate, codes = threading.Barrier(2, timeout=60), []
 
     def send() -> None:
         client = Client()
@@ -201,6 +201,6 @@ def test_it_makes_one_pin_of_two_windows_that_send_at_the_same_moment(transactio
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(60)
     assert sorted(codes) in ([302, 302], [302, 409])
     assert Pin.objects.filter(version=version, removed_at__isnull=True).count() == 1

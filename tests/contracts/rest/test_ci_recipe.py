@@ -59,7 +59,7 @@ class Pipeline:
         command = ["/bin/sh", str(SCRIPT), "--model", "llama", "--version", version, "--connection", "disk"]
         command += ["--uri", self.uri, "--pool", self.pool, "--timeout", "30", *args]
         given = {"PATH": self.path, "HEARTH_URL": self.url, "HEARTH_TOKEN": token or self.token, **env}
-        return subprocess.run(command, env=given, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, env=given, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def worker() -> Iterator[Callable[[Callable[[Operation], object]], None]]:
     yield start
     stop.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
 
 
 def succeed(operation: Operation) -> None:
@@ -290,6 +290,6 @@ def test_it_sends_names_as_they_are(pipeline: Pipeline, worker: Any) -> None:
 
 
 def test_it_says_how_to_call_it() -> None:
-    done = subprocess.run(["/bin/sh", str(SCRIPT), "--model"], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(["/bin/sh", str(SCRIPT), "--model"], capture_output=True, text=True, timeout=120, check=False)
 
     assert done.returncode == 1 and "code=pipeline:user:usage" in done.stderr
