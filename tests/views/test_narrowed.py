@@ -9,6 +9,7 @@ from django.urls import reverse
 from controlplane.operations.models import Operation
 from tests import factories
 from tests.selectors.reach_world import Reach, reach_world
+from tests.views.reading import calm
 
 HIDDEN = ("far.", "secret", "n-other", "other pin", "other entry", "other node", "other Token")
 
@@ -47,7 +48,7 @@ def test_it_names_nothing_of_other_pools(local: Client, path: str) -> None:
     answer = local.get(path)
 
     assert answer.status_code == 200
-    text = answer.content.decode().replace(f'value="{path.rpartition("=")[2]}"', "")
+    text = calm(answer.content).replace(f'value="{path.rpartition("=")[2]}"', "")
     assert not [word for word in HIDDEN if word in text]
 
 

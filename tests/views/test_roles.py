@@ -159,9 +159,10 @@ def follow(client: Client, start: str, *, limit: int = 200, read: list[str] | No
         found[address] = response.status_code
         if response.status_code != 200 or "text/html" not in response["Content-Type"]:
             continue
+        page = Page(response.content)
         if read is not None:
-            read.append(response.content.decode())
-        for link in Page(response.content).links():
+            read.append(page.html)
+        for link in page.links():
             target = address.partition("?")[0] + link if link.startswith("?") else link
             # Orders and exports of tables have tests of their own.
             if target.startswith("/") and not any(word in target for word in ("sort=", "format=")):
