@@ -64,8 +64,8 @@ class Guarded:
         self._links.append(made)
         return made
 
-    def hearth(self) -> KubernetesGateway:
-        token = token_of(self.admin, names.SYSTEM_NAMESPACE, "hearth")
+    def hearth(self, account: str = "hearth") -> KubernetesGateway:
+        token = token_of(self.admin, names.SYSTEM_NAMESPACE, account)
         return KubernetesGateway("with a token", client=client_of(self.cluster, token))
 
     def close(self) -> None:

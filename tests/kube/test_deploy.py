@@ -22,7 +22,7 @@ from tests.contracts.kube import prepare
 from tests.kube.installed import BASE
 
 PROCESSES = {"hearth-web", "hearth-worker", "hearth-beat", "hearth-watcher", "hearth-migrate"}
-WITH_TOKEN = {"hearth-worker", "hearth-watcher"}
+ACCOUNTS = {"hearth-worker": "hearth", "hearth-watcher": "hearth", "hearth-web": "hearth-web"}
 DIGEST = "sha256:" + "5" * 64
 OVERLAY = """
 resources: [BASE]
@@ -36,7 +36,7 @@ replacements:
 def rendered(folder: Path) -> list[dict[str, Any]]:
     kubectl = shutil.which("kubectl", path=str(ROOT / ".venv" / "bin")) or "kubectl"
     argv = [kubectl, "kustomize", "--load-restrictor", "LoadRestrictionsNone", str(folder)]
-    made = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30)
+    made = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
     return [document for document in yaml.safe_load_all(made.stdout) if document]
 
 
@@ -134,8 +134,8 @@ def test_it_gives_its_own_processes_no_power(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(PROCESSES))
 def test_a_token_has_only_who_needs_one(name: str) -> None:
     pod = pod_of(name)
-    if name in WITH_TOKEN:
-        assert pod["serviceAccountName"] == "hearth"
+    if name in ACCOUNTS:
+        assert pod["serviceAccountName"] == ACCOUNTS[name]
     else:
         assert pod["automountServiceAccountToken"] is False and "serviceAccountName" not in pod
 
@@ -154,4 +154,4 @@ def test_secrets_are_files_by_reference(name: str) -> None:
 def test_whoever_hangs_is_started_again(name: str) -> None:
     [container] = pod_of(name)["containers"]
     assert "livenessProbe" in container
-    assert pod_of(name)["initContainers"][0]["command"][-1] == "--check", "nobody runs before the migrations"
+    assert pod_of(name)["initContainers"][0]["command"][-1] == "await_schema", "nobody runs before the migrations"

@@ -16,7 +16,7 @@ import urllib3
 from caches.domain.labels import ready_label
 from caches.services.loop_taints import COLD_TAINT
 from controlplane.clusters.documents import ConnectionSpec, Manifest, Origin, SourceType
-from controlplane.clusters.gateway import Kind, NotFound, PoolAgent, Refused, Workload
+from controlplane.clusters.gateway import Kind, NotFound, ObservedNodeCache, PoolAgent, Refused, Workload
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
@@ -133,6 +133,19 @@ def test_a_manifests_note_needs_the_right_to_patch(guarded: Guarded) -> None:
     assert ("", "artifactmanifests", "patch") in recorded.rights
 
 
+def test_web_has_the_rights_that_adoption_uses_and_no_other(guarded: Guarded) -> None:
+    uid = guarded.contract.add_node("n-1")
+    hearth, web = guarded.hearth(), guarded.hearth("hearth-web")
+    hearth.apply_node_cache(spec("n-1", uid, DIGEST))
+    hearth.apply_manifest(Manifest(DIGEST, ()))
+    recorded = Recorded(web.client)
+    # What caches.services.adoption and cluster_try ask.
+    assert web.capabilities().version
+    assert [item.spec.pool for item in web.list(Kind.NODE_CACHE).items if isinstance(item, ObservedNodeCache)]
+    assert [manifest.digest for manifest, _ in web.manifests()] == [DIGEST]
+    assert recorded.rights == granted("hearth-web")
+
+
 def test_an_agent_has_the_rights_that_its_link_uses_and_no_other(guarded: Guarded) -> None:
     hearth, uid = guarded.hearth(), guarded.contract.add_node("n-1")
     client = guarded.agent("n-1")
@@ -203,11 +216,11 @@ def bound(admin: KubeClient, role: str) -> Iterator[None]:
         admin.delete(path)
 
 
-@pytest.mark.parametrize("account", ["hearth", "hearth-agent"])
+@pytest.mark.parametrize("account", ["hearth", "hearth-web", "hearth-agent"])
 @pytest.mark.parametrize("namespace", [names.NODES_NAMESPACE, names.SYSTEM_NAMESPACE, "default", "kube-system"])
 def test_the_api_server_knows_of_no_other_right(guarded: Guarded, account: str, namespace: str) -> None:
     guarded.contract.add_node("n-1")
-    client = guarded.hearth().client if account == "hearth" else guarded.agent("n-1")
+    client = guarded.agent("n-1") if account == "hearth-agent" else guarded.hearth(account).client
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",
