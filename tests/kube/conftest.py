@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -36,12 +34,8 @@ def proxy(own_kube_api: KubeCluster) -> Iterator[FaultyProxy]:
 @pytest.fixture
 def make_world(
     contract: KubeContractCluster, own_kube_api: KubeCluster, settings: LazySettings
-) -> Iterator[Callable[..., KubeWorld]]:
+) -> Callable[..., KubeWorld]:
     """The control plane's rows beside an API server that is empty; call it once a test that may use the database."""
     settings.AGENT_IMAGE = "registry.invalid/hearth@sha256:" + "0" * 64
     settings.SCHEDULING_LAG_SECONDS = 0.0  # nothing is scheduled by labels here
-    yield lambda **options: KubeWorld(own_kube_api, **options)
-    # Handshakes that a dying API server cut off leave sockets behind: here, and not in somebody else's test.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+    return lambda **options: KubeWorld(own_kube_api, **options)

@@ -16,7 +16,7 @@ from tests.kube.fleets import pin_versions, ready
 from tests.kube.world import KubeWorld, sent
 from tests.waiting import until
 
-pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore::ResourceWarning")]  # see make_world
+pytestmark = pytest.mark.django_db
 
 NODES, ARTIFACTS = 100, 20
 FEW = 30

@@ -18,11 +18,7 @@ from tests.kube.fleets import pin_versions, ready
 from tests.kube.world import KubeWorld, sent
 from tests.waiting import until
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.faults,
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # see make_world
-]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
 THROTTLED = Answer(429, headers={"Retry-After": "1"})
 
 

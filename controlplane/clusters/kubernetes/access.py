@@ -19,6 +19,7 @@ from pathlib import Path
 import urllib3
 
 from controlplane.clusters.gateway import Unreachable
+from controlplane.clusters.kubernetes.sockets import closing
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_SECONDS = 30.0  # how long a token that was read from a file is believed
@@ -62,8 +63,8 @@ class Access:
         if not self.server.startswith("https:"):
             options = {"maxsize": CONNECTIONS, "socket_options": options["socket_options"]}
         if self.proxy:
-            return urllib3.ProxyManager(self.proxy, **options)  # type: ignore[arg-type]
-        return urllib3.PoolManager(**options)  # type: ignore[arg-type]
+            return closing(urllib3.ProxyManager(self.proxy, **options))  # type: ignore[arg-type]
+        return closing(urllib3.PoolManager(**options))  # type: ignore[arg-type]
 
 
 class TokenFile:
