@@ -1,0 +1,130 @@
+"""What a router knows: endpoints, their variants, policies, instances and hot sets, as one versioned JSON document.
+
+The control plane publishes it; a router keeps the last one in a file, so that it starts and runs without anybody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from routing.domain.placement import Member
+from routing.domain.policies import PolicyRefused, RoutingPolicy, read_policy
+
+EMPTY = b'{"version": 0, "endpoints": []}'
+
+
+class BadConfig(ValueError):
+    """The document is no configuration; the one before stays in force."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceConfig:
+    """``id`` is the uid of the pod or engine, ``address`` host and port. Who drains finishes what it has."""
+
+    member: Member
+    host: str
+    port: int
+    tls: bool = False
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VariantConfig:
+    """``weight``: share of the requests that name no variant, over the sum of the weights."""
+
+    name: str
+    weight: float
+    policy: RoutingPolicy
+    hot: frozenset[int]
+    instances: tuple[InstanceConfig, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointConfig:
+    """``models``: what clients of the OpenAI API may call it by, beside its name."""
+
+    name: str
+    secret: bytes
+    models: frozenset[str]
+    variants: Mapping[str, VariantConfig]
+
+
+@dataclass(frozen=True, slots=True)
+class RouterConfig:
+    """``routers``: how many processes share the traffic, so that local thresholds add up."""
+
+    version: int
+    routers: int
+    endpoints: Mapping[str, EndpointConfig]
+
+    def by_model(self, model: str) -> EndpointConfig | None:
+        """The endpoint that a request to ``/v1/…`` means: by its name or a model of it, or the only one there is."""
+        if found := self.endpoints.get(model):
+            return found
+        named = [one for one in self.endpoints.values() if model in one.models]
+        if len(named) == 1:
+            return named[0]
+        return next(iter(self.endpoints.values())) if len(self.endpoints) == 1 and not named else None
+
+
+def read_config(document: bytes) -> RouterConfig:
+    """Raises BadConfig, which names the place and never a secret."""
+    try:
+        data = json.loads(document)
+        endpoints = [_endpoint(one) for one in data["endpoints"]]
+        config = RouterConfig(
+            int(data["version"]),
+            max(1, int(data.get("routers", 1))),
+            MappingProxyType({one.name: one for one in endpoints}),
+        )
+    except PolicyRefused as error:
+        raise BadConfig(str(error)) from None
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise BadConfig(f"not a configuration: {type(error).__name__} at {str(error)[:80]!r}") from None
+    if len(config.endpoints) != len(endpoints):
+        raise BadConfig("two endpoints have one name")
+    return config
+
+
+def _endpoint(data: Mapping[str, Any]) -> EndpointConfig:
+    variants = [_variant(one) for one in data["variants"]]
+    secret = _secret(data["secret"])
+    return EndpointConfig(
+        str(data["name"]),
+        secret,
+        frozenset(map(str, data.get("models", ()))),
+        MappingProxyType({one.name: one for one in variants}),
+    )
+
+
+def _secret(value: str) -> bytes:
+    try:
+        secret = bytes.fromhex(value)
+    except (TypeError, ValueError):
+        secret = b""
+    if not 16 <= len(secret) <= 64:
+        # Said without the value.
+        raise BadConfig("an endpoint's secret is 16 to 64 bytes in hexadecimal")
+    return secret
+
+
+def _variant(data: Mapping[str, Any]) -> VariantConfig:
+    return VariantConfig(
+        str(data["name"]),
+        max(0.0, float(data.get("weight", 1))),
+        read_policy(data.get("policy", {})),
+        frozenset(int(one, 16) for one in data.get("hot", ())),
+        tuple(_instance(one) for one in data["instances"]),
+    )
+
+
+def _instance(data: Mapping[str, Any]) -> InstanceConfig:
+    host, _, port = str(data["address"]).rpartition(":")
+    if not host or not 0 < int(port) < 65536:
+        raise BadConfig(f"an address is host:port, not {data['address']!r:.80}")
+    member = Member(str(data["id"]), float(data.get("weight", 1)), str(data.get("home", "")))
+    return InstanceConfig(member, host.strip("[]"), int(port), bool(data.get("tls")), bool(data.get("draining")))

@@ -1,0 +1,231 @@
+"""One request and its answer: decided, sent, tried at the next instance while nothing has come back, passed on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from routing.dataplane.fleet import Instance, Lease
+from routing.dataplane.heads import LAST_CHUNK, Header, chunk, passed_on, request_head, response_head
+from routing.dataplane.routes import Refusal, Request, Route
+from routing.dataplane.upstream import IDLE_CONNECTIONS, Upstream, connected
+from routing.domain.deciding import Outcome
+from routing.domain.health import Failure
+
+if TYPE_CHECKING:
+    from routing.dataplane.client import Client
+
+ATTEMPTS = 3
+_TRY_NEXT = frozenset({502, 503, 504})
+NOBODY = Refusal(
+    503, "routing:instances:none", "no instance of this endpoint can take requests now", "Try again shortly.", 2
+)
+UNREACHABLE = Refusal(
+    502, "routing:instances:unreachable", "no instance could be reached, or none answered", "Try again.", 1
+)
+
+
+class Exchange:
+    """``finished`` of the client is called exactly once, unless the client left first."""
+
+    def __init__(self, client: Client, request: Request, *, keeps: bool, chunks: bool) -> None:
+        self._client: Client | None = client
+        self._shared = client.shared
+        self._request, self._keeps, self._chunks = request, keeps, chunks
+        self._route: Route | None = None
+        self._candidates: list[str] = []
+        self._attempts = 0
+        self._lease: Lease | None = None
+        self._upstream: Upstream | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._out: list[bytes] = []
+        self._began = self._framed = False
+        self._outcome = Outcome.NOBODY
+
+    def start(self, route: Route) -> None:
+        self._route = route
+        decision = route.variant.decide(route.key, self._shared.now())
+        self._outcome = decision.outcome
+        self._candidates = list(decision.candidates)
+        self._shared.counters.decided(route, decision)
+        self._next()
+
+    def refuse(self, refusal: Refusal) -> None:
+        """The router's own answer."""
+        body = {
+            "message": refusal.detail,
+            "type": "hearth_router",
+            "code": refusal.code,
+            "next_step": refusal.next_step,
+        }
+        data = json.dumps({"error": body}).encode()
+        headers: list[Header] = [(b"content-type", b"application/json")]
+        if refusal.retry_after:
+            headers.append((b"retry-after", b"%d" % refusal.retry_after))
+        self._shared.counters.refused(refusal)
+        self.answer_began(refusal.status, b"", headers, len(data))
+        if self._request.method != b"HEAD":
+            self.answer_data(data)
+        self._finish()
+
+    def abandon(self) -> None:
+        """The client left: the instance is told at once and no longer counted."""
+        self._client = None
+        if self._connecting:
+            self._connecting.cancel()
+        if self._upstream:
+            self._upstream.close()
+        self._release()
+
+    def pause(self) -> None:
+        if self._upstream:
+            self._upstream.pause()
+
+    def resume(self) -> None:
+        if self._upstream:
+            self._upstream.resume()
+
+    # attempts
+
+    def _next(self) -> None:
+        """Ask the next candidate, or say that there is none."""
+        self._release()
+        assert self._route is not None
+        variant = self._route.variant
+        while self._candidates and self._attempts < ATTEMPTS:
+            name = self._candidates.pop(0)
+            if name not in variant.instances:
+                continue  # gone since
+            self._attempts += 1
+            self._lease = variant.lease(name)
+            self._ask(self._lease.instance)
+            return
+        self.refuse(UNREACHABLE if self._attempts else NOBODY)
+
+    def _ask(self, instance: Instance) -> None:
+        while instance.idle:
+            upstream = instance.idle.pop()
+            if upstream.open:
+                self._send(upstream)
+                return
+        self._connecting = asyncio.get_running_loop().create_task(self._connect(instance))
+
+    async def _connect(self, instance: Instance) -> None:
+        try:
+            upstream = await connected(instance.config, self._shared.upstream_tls)
+        except OSError:  # also a TimeoutError, and what TLS refuses
+            self._connecting = None
+            self._failed(instance, Failure.CONNECT)
+            self._next()
+            self.flush()
+        else:
+            self._connecting = None
+            self._send(upstream)
+
+    def _send(self, upstream: Upstream) -> None:
+        assert self._route is not None
+        self._upstream = upstream
+        request = self._request
+        has_body = bool(request.body) or request.method in (b"POST", b"PUT", b"PATCH")
+        head = request_head(
+            request.method, self._route.target, passed_on(request.headers), len(request.body) if has_body else None
+        )
+        upstream.send(self, [head, request.body] if request.body else [head], without_body=request.method == b"HEAD")
+        if self._client is not None and self._client.congested:
+            upstream.pause()
+
+    def _failed(self, instance: Instance, failure: Failure) -> None:
+        assert self._route is not None
+        self._route.variant.failed(instance, failure, self._shared.now())
+        self._shared.counters.failed(self._route, instance.config.member.id, failure)
+
+    # what the upstream brings
+
+    def answer_began(self, status: int, reason: bytes, headers: list[Header], length: int | None) -> None:
+        if self._lease is not None and self._route is not None:
+            if status >= 500:
+                self._failed(self._lease.instance, Failure.ANSWER)
+                if status in _TRY_NEXT and self._candidates and self._attempts < ATTEMPTS and self._upstream:
+                    self._upstream.close()
+                    self._next()
+                    return
+            else:
+                self._route.variant.succeeded(self._lease.instance, self._shared.now())
+            self._shared.counters.answered(self._route, status)
+        self._began = True
+        bodiless = self._request.method == b"HEAD" or status in (204, 304)
+        self._framed = length is None and not bodiless and self._chunks
+        if length is None and not bodiless and not self._chunks:
+            self._keeps = False  # the end of the connection is the end of the body
+        self._out.append(
+            response_head(
+                status, reason, passed_on(headers), chunked=self._framed, close=not self._keeps,
+                length=None if status == 204 else length,
+            )
+        )  # fmt: skip
+
+    def answer_data(self, data: bytes) -> None:
+        self._out.append(chunk(data) if self._framed else data)
+
+    def answer_ended(self) -> None:
+        upstream = self._upstream
+        if upstream is not None and upstream.open and self._lease is not None:
+            instance = self._lease.instance
+            if len(instance.idle) < IDLE_CONNECTIONS and self._is_current(instance):
+                instance.idle.append(upstream)
+            else:
+                upstream.close()
+        self._upstream = None
+        if self._framed:
+            self._out.append(LAST_CHUNK)
+        self._finish()
+
+    def answer_broke(self) -> None:
+        upstream, self._upstream = self._upstream, None
+        if self._began:
+            # What came is passed on; that it is not all is told by the connection, which ends without its end mark.
+            self._shared.counters.truncated += 1
+            self._release()
+            self.flush()
+            if self._client is not None:
+                self._client.abort()
+            return
+        assert self._lease is not None
+        instance = self._lease.instance
+        if upstream is not None and upstream.used:
+            # It was closed for its age while the request was on its way; the instance has done nothing wrong.
+            self._release()
+            assert self._route is not None
+            self._lease = self._route.variant.lease(instance.config.member.id) if self._is_current(instance) else None
+            if self._lease is not None:
+                self._ask(instance)
+                return
+        else:
+            self._failed(instance, Failure.CONNECT)
+        self._next()
+
+    def flush(self) -> None:
+        if self._out and self._client is not None:
+            out, self._out = self._out, []
+            self._client.write(out)
+
+    # the end
+
+    def _is_current(self, instance: Instance) -> bool:
+        assert self._route is not None
+        endpoint = self._shared.fleet.endpoints.get(self._route.endpoint.config.name)
+        variant = endpoint.variants.get(self._route.variant.config.name) if endpoint else None
+        return variant is not None and variant.instances.get(instance.config.member.id) is instance
+
+    def _finish(self) -> None:
+        self._release()
+        self.flush()
+        if self._client is not None:
+            client, self._client = self._client, None
+            client.finished(keeps=self._keeps)
+
+    def _release(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None

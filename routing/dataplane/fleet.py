@@ -1,0 +1,163 @@
+"""What one router process knows of instances beside their configuration: what is in flight, health, open connections.
+
+A new configuration changes who may get requests. What is known of an instance that stays is kept, and one that goes
+keeps what it has in flight until that ends.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from routing.dataplane.config import EndpointConfig, InstanceConfig, RouterConfig, VariantConfig
+from routing.domain.deciding import Decision, Key, Situation, decide, local_threshold
+from routing.domain.health import WELL, Failure, Health, away, failed, succeeded
+from routing.domain.hotset import Sketch
+
+if TYPE_CHECKING:
+    from routing.dataplane.upstream import Upstream
+
+
+@dataclass(slots=True)
+class Instance:
+    """One instance of one endpoint as this process sees it. ``idle`` holds connections, the last used at the end."""
+
+    config: InstanceConfig
+    health: Health = WELL
+    idle: list[Upstream] = field(default_factory=list)
+
+
+class Lease:
+    """One request in flight on an instance, given back exactly once, whoever gives it back and however often."""
+
+    __slots__ = ("_counts", "_held", "instance")
+
+    def __init__(self, counts: dict[str, int], instance: Instance) -> None:
+        self.instance = instance
+        self._counts = counts
+        self._held = True
+        counts[instance.config.member.id] = counts.get(instance.config.member.id, 0) + 1
+
+    def release(self) -> None:
+        if self._held:
+            self._held = False
+            member = self.instance.config.member.id
+            if (left := self._counts[member] - 1) > 0:
+                self._counts[member] = left
+            else:
+                del self._counts[member]
+
+
+class Variant:
+    """One variant's instances, and the decisions about them. ``in_flight`` counts by instance id and holds no zeros."""
+
+    def __init__(self, config: VariantConfig, routers: int, before: Variant | None) -> None:
+        self.config = config
+        self.in_flight: dict[str, int] = before.in_flight if before else {}
+        self.sketch: Sketch = before.sketch if before else Sketch()
+        known: dict[str, Instance] = before.instances if before else {}
+        self.instances: dict[str, Instance] = {
+            one.member.id: _kept(known.get(one.member.id), one) for one in config.instances
+        }
+        self.left = [one for name, one in known.items() if self.instances.get(name) is not one]
+        self._members = tuple(one.member for one in config.instances)
+        self._draining = frozenset(one.member.id for one in config.instances if one.draining)
+        self._ejected: dict[str, float] = before._ejected if before else {}
+        parameters = config.policy.prefix_aware
+        self._threshold = local_threshold(parameters.concurrency_threshold, routers) if parameters else 0
+        for name in [name for name in self._ejected if self.instances.get(name) is not known.get(name)]:
+            del self._ejected[name]  # gone, or another one by now
+
+    def decide(self, key: Callable[[], Key | None], now: float) -> Decision:
+        """The decision for one request; ``instance`` is "" when nobody can take it."""
+        situation = Situation(
+            self.config.policy, self._members, self.config.hot, self._away(now), self.in_flight, self._threshold
+        )
+        return decide(situation, key, random.getrandbits(64))
+
+    def lease(self, instance_id: str) -> Lease:
+        return Lease(self.in_flight, self.instances[instance_id])
+
+    def failed(self, instance: Instance, failure: Failure, now: float) -> None:
+        instance.health = failed(instance.health, failure, now)
+        if instance.health.until > now:
+            self._ejected[instance.config.member.id] = instance.health.until
+
+    def succeeded(self, instance: Instance, now: float) -> None:
+        if instance.health is not WELL:
+            instance.health = succeeded(instance.health, now)
+            if instance.health is WELL:
+                self._ejected.pop(instance.config.member.id, None)
+
+    def _away(self, now: float) -> frozenset[str]:
+        if not self._ejected:
+            return self._draining
+        ejected = [name for name, until in self._ejected.items() if until > now]
+        return away([one.id for one in self._members], self._draining, ejected)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    config: EndpointConfig
+    variants: dict[str, Variant]
+    # Variants with their weights summed up, for one draw.
+    choices: tuple[tuple[float, Variant], ...]
+
+    def choose(self) -> Variant | None:
+        """By weight; None when every weight is 0."""
+        if not self.choices:
+            return None
+        if len(self.choices) == 1:
+            return self.choices[0][1]
+        drawn = random.random() * self.choices[-1][0]
+        return next((variant for limit, variant in self.choices if drawn < limit), self.choices[-1][1])
+
+
+class Fleet:
+    """All endpoints under the configuration in force."""
+
+    def __init__(self) -> None:
+        self.config = RouterConfig(0, 1, {})
+        self.endpoints: dict[str, Endpoint] = {}
+
+    def apply(self, config: RouterConfig) -> None:
+        """Put a configuration in force, at once and for all requests that come after."""
+        made = {name: self._endpoint(one, config.routers) for name, one in config.endpoints.items()}
+        gone = [one for name, before in self.endpoints.items() for one in _left(before, made.get(name))]
+        self.config, self.endpoints = config, made
+        for instance in gone:
+            while instance.idle:
+                instance.idle.pop().close()
+
+    def _endpoint(self, config: EndpointConfig, routers: int) -> Endpoint:
+        before = self.endpoints.get(config.name)
+        variants = {
+            name: Variant(one, routers, before.variants.get(name) if before else None)
+            for name, one in config.variants.items()
+        }
+        total, choices = 0.0, []
+        for variant in variants.values():
+            if variant.config.weight > 0:
+                total += variant.config.weight
+                choices.append((total, variant))
+        return Endpoint(config, variants, tuple(choices))
+
+
+def _kept(known: Instance | None, config: InstanceConfig) -> Instance:
+    """The same instance when it is at the same place; an instance that moved begins afresh."""
+    if known and (known.config.host, known.config.port, known.config.tls) == (config.host, config.port, config.tls):
+        known.config = config
+        return known
+    return Instance(config)
+
+
+def _left(before: Endpoint, after: Endpoint | None) -> list[Instance]:
+    if after is None:
+        return [one for variant in before.variants.values() for one in variant.instances.values()]
+    left = [one for variant in after.variants.values() for one in variant.left]
+    for name, variant in before.variants.items():
+        if name not in after.variants:
+            left += variant.instances.values()
+    return left

@@ -1,0 +1,54 @@
+"""Heads of HTTP/1.1 messages as bytes: what is passed on, and what belongs to one connection and ends here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+
+Header = tuple[bytes, bytes]
+# RFC 9110, 7.6.1, and what proxies know by other names. Framing is said anew for each side.
+_OF_ONE_CONNECTION = frozenset({
+    b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+    b"content-length", b"http2-settings", b"expect", b"proxy-authorization", b"proxy-authenticate",
+})  # fmt: skip
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+_REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
+
+
+def passed_on(headers: Iterable[Header]) -> list[Header]:
+    """The headers that the other side is to see, in their order: none of one connection, none that Connection names."""
+    headers = list(headers)
+    named = {
+        token.strip().lower() for name, value in headers if name.lower() == b"connection" for token in value.split(b",")
+    }
+    dropped = _OF_ONE_CONNECTION | named
+    return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+def request_head(method: bytes, target: bytes, headers: Iterable[Header], body_bytes: int | None) -> bytes:
+    """``body_bytes`` None for a request without a body. The Host of the client stays."""
+    lines = [method + b" " + target + b" HTTP/1.1"]
+    lines += [name + b": " + value for name, value in headers]
+    if body_bytes is not None:
+        lines.append(b"content-length: %d" % body_bytes)
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def response_head(
+    status: int, reason: bytes, headers: Iterable[Header], *, length: int | None, chunked: bool, close: bool
+) -> bytes:
+    """At most one of ``length`` and ``chunked``; with neither the body, if any, ends with the connection."""
+    lines = [b"HTTP/1.1 %d %b" % (status, reason or _REASONS.get(status, b""))]
+    lines += [name + b": " + value for name, value in headers]
+    if length is not None:
+        lines.append(b"content-length: %d" % length)
+    elif chunked:
+        lines.append(b"transfer-encoding: chunked")
+    if close:
+        lines.append(b"connection: close")
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)

@@ -1,0 +1,146 @@
+"""The router process: listens, keeps its configuration up to date, and ends without cutting anybody off."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from routing.dataplane.client import Client
+from routing.dataplane.config import BadConfig, read_config
+from routing.dataplane.fleet import Fleet
+from routing.dataplane.routes import Refusal, Route
+from routing.domain.deciding import Decision
+from routing.domain.health import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+BODY_BYTES = 64 * 1024 * 1024
+CONFIG_SECONDS, SWEEP_SECONDS = 0.5, 1.0
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened since the start, by names that say nothing about what was asked."""
+
+    decisions: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # endpoint, variant, outcome, id
+    answers: Counter[tuple[str, str, int]] = field(default_factory=Counter)  # endpoint, variant, status
+    failures: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # endpoint, variant, id, failure
+    refusals: Counter[str] = field(default_factory=Counter)  # code
+    disconnected: int = 0
+    truncated: int = 0
+
+    def decided(self, route: Route, decision: Decision) -> None:
+        self.decisions[(*_names(route), decision.outcome.value, decision.instance)] += 1
+
+    def answered(self, route: Route, status: int) -> None:
+        self.answers[(*_names(route), status)] += 1
+
+    def failed(self, route: Route, instance_id: str, failure: Failure) -> None:
+        self.failures[(*_names(route), instance_id, failure.value)] += 1
+
+    def refused(self, refusal: Refusal) -> None:
+        self.refusals[refusal.code] += 1
+
+
+def _names(route: Route) -> tuple[str, str]:
+    return route.endpoint.config.name, route.variant.config.name
+
+
+@dataclass(slots=True, eq=False)
+class Shared:
+    """What all connections of one process share. ``now`` is a monotonic clock in seconds."""
+
+    fleet: Fleet = field(default_factory=Fleet)
+    counters: Counters = field(default_factory=Counters)
+    clients: set[Client] = field(default_factory=set)
+    upstream_tls: ssl.SSLContext | None = None
+    body_bytes: int = BODY_BYTES
+    stopping: bool = False
+    now: Callable[[], float] = time.monotonic
+
+
+class Router:
+    """Serves until ``stop``. ``config`` is the file that the control plane's publications are kept in."""
+
+    def __init__(self, config: Path, *, tls: ssl.SSLContext | None = None, shared: Shared | None = None) -> None:
+        self.shared = shared or Shared()
+        self._config, self._tls = config, tls
+        self._seen: tuple[int, int, int] | None = None
+        self._server: asyncio.Server | None = None
+        self._work: list[asyncio.Task[None]] = []
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port, also when 0 was asked for."""
+        self.refresh()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Client(self.shared), host, port, ssl=self._tls, backlog=1024, reuse_port=port != 0
+        )
+        self._work = [
+            loop.create_task(_every(CONFIG_SECONDS, self.refresh)),
+            loop.create_task(_every(SWEEP_SECONDS, self._sweep)),
+        ]
+        port = int(self._server.sockets[0].getsockname()[1])
+        return port
+
+    async def stop(self, grace_seconds: float = 30.0) -> None:
+        """Take nothing new, let what runs end, then leave."""
+        self.shared.stopping = True
+        if self._server is not None:
+            self._server.close()
+        for client in list(self.shared.clients):
+            client.stop()
+        deadline = self.shared.now() + grace_seconds
+        while self.shared.clients and self.shared.now() < deadline:
+            await asyncio.sleep(0.02)
+        for client in list(self.shared.clients):
+            client.abort()
+        for task in self._work:
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+        for endpoint in self.shared.fleet.endpoints.values():
+            for variant in endpoint.variants.values():
+                for instance in variant.instances.values():
+                    while instance.idle:
+                        instance.idle.pop().close()
+
+    def refresh(self) -> None:
+        """Put the file's configuration in force when it is another one. A bad one changes nothing and is said once."""
+        try:
+            status = self._config.stat()
+            seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if seen == self._seen:
+                return
+            self._seen = seen
+            config = read_config(self._config.read_bytes())
+        except FileNotFoundError:
+            return
+        except (BadConfig, OSError) as error:
+            log.error("the configuration stays at version %d: %s", self.shared.fleet.config.version, error)
+            return
+        if config.version >= self.shared.fleet.config.version:
+            self.shared.fleet.apply(config)
+            log.info("configuration %d is in force", config.version)
+
+    def _sweep(self) -> None:
+        now = self.shared.now()
+        for client in [one for one in self.shared.clients if one.is_overdue(now)]:
+            client.expire()
+
+
+async def _every(seconds: float, step: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            step()
+        except Exception:
+            log.exception("a step of the router failed; it is tried again")

@@ -1,0 +1,167 @@
+"""From a request to the endpoint, the variant and the key that it means."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from routing.dataplane.fleet import Endpoint, Fleet, Variant
+from routing.dataplane.heads import Header
+from routing.domain.deciding import Key, key_of
+from routing.domain.keys import Audience, boundaries, override, tenant_salt
+from routing.domain.requests import KINDS, RequestKind, parts
+
+_ENDPOINT = re.compile(r"/endpoints/([^/?]{1,63})(/[^?]*)?(\?.*)?")
+_INVOCATIONS = ("/invocations", "/invocations-response-stream")
+TENANT, TARGET_VARIANT = b"x-amzn-sagemaker-prefix-aware-id", b"x-amzn-sagemaker-target-variant"
+_TENANT_ID = re.compile(r"\S[\x20-\x7e]{0,63}")
+KEY_CHARACTERS = 512
+INVOCATION_BYTES = 6 * 1024 * 1024  # what the managed feature takes
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, whole: ``target`` as it stands in the first line."""
+
+    method: bytes
+    target: bytes
+    headers: list[Header]
+    body: bytes
+
+    def header(self, name: bytes) -> str:
+        """The first of that name, "" when there is none. ``name`` is in lower case."""
+        return next((value.decode("latin-1") for one, value in self.headers if one.lower() == name), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the router itself answers. ``retry_after`` in seconds, 0 when asking again changes nothing."""
+
+    status: int
+    code: str
+    detail: str
+    next_step: str
+    retry_after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``target``: what the instance is asked for. ``key``: reads the request only when it is called."""
+
+    endpoint: Endpoint
+    variant: Variant
+    target: bytes
+    key: Callable[[], Key | None]
+
+
+def route(fleet: Fleet, request: Request) -> Route | Refusal:
+    """Never raises for anything that a client can send."""
+    text = request.target.decode("latin-1")
+    read = _Body(request.body)
+    if match := _ENDPOINT.fullmatch(text):
+        path = match[2] or ""
+        endpoint = fleet.endpoints.get(unquote(match[1]))
+        target = ("/invocations" if path in _INVOCATIONS else path) + (match[3] or "")
+        if endpoint is None:
+            return _unknown(f"no endpoint {match[1]!r:.80}", fleet)
+        if path in _INVOCATIONS and len(request.body) > INVOCATION_BYTES:
+            return too_large(INVOCATION_BYTES)
+        if not path:
+            return Refusal(404, "routing:request:no-path", "an endpoint's address goes on with a path", _PATHS)
+    elif text.startswith("/v1/"):
+        path = text.partition("?")[0]
+        found = fleet.config.by_model(read.model() if len(fleet.endpoints) > 1 else "")
+        endpoint, target = fleet.endpoints.get(found.name) if found else None, text
+        if endpoint is None:
+            return _unknown(f"no endpoint serves the model {read.model()!r:.80}", fleet)
+    else:
+        return Refusal(404, "routing:request:unknown-path", "nothing is served at this address", _PATHS)
+    return _on(endpoint, path, target.encode("latin-1"), request, read)
+
+
+def too_large(limit: int) -> Refusal:
+    return Refusal(
+        413, "routing:request:too-large", f"a body may have {limit:,} bytes", "Send less, or a reference to it."
+    )
+
+
+_PATHS = "Use /v1/… with the endpoint's name as model, or /endpoints/NAME/invocations."
+
+
+def _on(endpoint: Endpoint, path: str, target: bytes, request: Request, read: _Body) -> Route | Refusal:
+    wanted = request.header(TARGET_VARIANT)
+    variant = endpoint.variants.get(wanted) if wanted else endpoint.choose()
+    if variant is None:
+        known = ", ".join(endpoint.variants) or "none"
+        return Refusal(400, "routing:request:unknown-variant", f"no such variant; there are: {known}", "Name one.")
+    tenant = request.header(TENANT)
+    if tenant and not _TENANT_ID.fullmatch(tenant):
+        detail = "X-Amzn-SageMaker-Prefix-Aware-Id has 1 to 64 printable characters, the first no space"
+        return Refusal(400, "routing:request:bad-tenant", detail, "Correct the header.")
+    kind = KINDS.get(path, RequestKind.RAW)
+    return Route(endpoint, variant, target, lambda: _key(endpoint, variant, kind, tenant, request, read))
+
+
+def _key(
+    endpoint: Endpoint, variant: Variant, kind: RequestKind, tenant: str, request: Request, read: _Body
+) -> Key | None:
+    policy, secret = variant.config.policy, endpoint.config.secret
+    own = request.header(policy.extensions.key_header.encode()) if policy.extensions.key_header else ""
+    body: Mapping[str, Any] | bytes = request.body
+    model = ""
+    if policy.extensions.inspect_bodies and kind is not RequestKind.RAW:
+        body, model = read.document(), read.model()
+        if policy.extensions.body_key and isinstance(body.get("prompt_cache_key"), str):
+            own = own or body["prompt_cache_key"]
+    audience = Audience(endpoint.config.name, variant.config.name, model, "", tenant_salt(secret, tenant))
+    if own:
+        return Key(override(secret, audience, own[:KEY_CHARACTERS]), override=True)
+    if policy.prefix_aware is None or not policy.extensions.inspect_bodies:
+        return None
+    stream = parts(kind, body, strict=policy.extensions.strict_text)
+    found = list[int]()
+
+    def counted() -> Any:
+        for boundary in boundaries(secret, audience, stream, policy.prefix_aware.prefix_length):  # type: ignore[union-attr]
+            found.append(boundary.digest)
+            yield boundary
+
+    key = key_of(policy, counted(), variant.config.hot)
+    variant.sketch.add(found)
+    return key
+
+
+class _Body:
+    """A body that is read as JSON at most once, and only when somebody asks."""
+
+    __slots__ = ("_document", "_raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._document: Mapping[str, Any] | None = None
+
+    def document(self) -> Mapping[str, Any]:
+        """Empty when it is no JSON object: what is wrong with it is for the engine to say."""
+        if self._document is None:
+            try:
+                read = json.loads(self._raw)
+            except (ValueError, RecursionError):
+                read = None
+            self._document = read if isinstance(read, dict) else {}
+        return self._document
+
+    def model(self) -> str:
+        model = self.document().get("model")
+        return model if isinstance(model, str) else ""
+
+
+def _unknown(detail: str, fleet: Fleet) -> Refusal:
+    if not fleet.endpoints:
+        step = "Wait until the control plane has published endpoints to this router."
+        return Refusal(503, "routing:config:empty", "this router knows no endpoint yet", step, retry_after=2)
+    known = ", ".join(sorted(fleet.endpoints)[:10])
+    return Refusal(404, "routing:request:unknown-endpoint", detail, f"Use one of: {known}.")
