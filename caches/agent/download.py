@@ -18,8 +18,8 @@ from caches.agent.limits import Stopped
 from caches.agent.marker import MarkedFile
 from caches.agent.record import Meter
 from caches.agent.segments import Board, Piece, pieces_of
-from caches.agent.verify import anchor_crc, crc_text, file_crc, file_sha256
-from controlplane.clusters.documents import Algorithm, FileRecord, Manifest, Reason
+from caches.agent.verify import anchor_crc, crc_text, file_crc, stated_checksum
+from controlplane.clusters.documents import FileRecord, Manifest, Reason
 from controlplane.errors import Permanent
 
 
@@ -199,10 +199,9 @@ class Download:
         stated = anchor_crc(file)
         if stated is not None and stated != crc:
             return f"CRC64NVME is {crc}, registered {stated or file.checksum}"
-        if file.algorithm is Algorithm.SHA256:
-            found = file_sha256(fd, self._tick)
-            if found != file.checksum.lower():
-                return f"SHA-256 is {found}, registered {file.checksum}"
+        found = stated_checksum(fd, file, self._tick)
+        if found is not None and found != file.checksum.lower():
+            return f"{file.algorithm} is {found}, registered {file.checksum}"
         return ""
 
     def forget(self, numbers: Iterable[int]) -> None:

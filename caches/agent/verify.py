@@ -57,6 +57,26 @@ def file_sha256(fd: int, tick: Tick, read_bytes: int = MIB) -> str:
     return digest.hexdigest()
 
 
+def file_git_sha1(fd: int, size_bytes: int, tick: Tick, read_bytes: int = MIB) -> str:
+    """Hex id that git gives a blob of this content, as it is on disk now."""
+    digest, at = hashlib.sha1(b"blob %d\0" % size_bytes, usedforsecurity=False), 0
+    while data := os.pread(fd, read_bytes, at):
+        tick(len(data))
+        digest.update(data)
+        at += len(data)
+    return digest.hexdigest()
+
+
+def stated_checksum(fd: int, record: FileRecord, tick: Tick) -> str | None:
+    """What the bytes on disk give in the algorithm of the record's anchor, as the anchor is written; None where it is
+    no checksum that is computed over the whole file at once."""
+    if record.algorithm is Algorithm.SHA256:
+        return file_sha256(fd, tick)
+    if record.algorithm is Algorithm.GIT:
+        return file_git_sha1(fd, record.size_bytes, tick)
+    return None
+
+
 def crc_text(crc: int) -> str:
     return f"{crc:016x}"
 
@@ -157,6 +177,7 @@ def _proven(fd: int, record: FileRecord, known: MarkedFile | None, crc: str, tic
     stated = anchor_crc(record)
     if stated is not None:
         return stated == crc
-    if record.algorithm is Algorithm.SHA256:
-        return file_sha256(fd, tick) == record.checksum.lower()
+    whole = stated_checksum(fd, record, tick)
+    if whole is not None:
+        return whole == record.checksum.lower()
     return known is not None and known.crc64nvme == crc

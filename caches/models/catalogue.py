@@ -11,7 +11,8 @@ from controlplane.models_base import Row
 class SourceConnection(Row):
     """Where a store is and what may be read. Credentials live in a secret of this name, never here.
 
-    ``allowed`` lists buckets (S3) or absolute root folders (Filesystem); nothing else is read through it.
+    ``allowed`` lists buckets (S3), absolute root folders (Filesystem) or repositories (HuggingFace: organisation/name,
+    organisation, or * for all); nothing else is read through it.
     """
 
     name = models.SlugField(max_length=63, unique=True)

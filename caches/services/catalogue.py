@@ -49,6 +49,8 @@ def version_register(
 ) -> tuple[ModelVersion, Operation]:
     """Register what is below ``uri`` now under a name, in the background; its access is checked before this returns.
 
+    A branch or tag in ``uri`` is resolved now and never again: the version's own ``uri`` names the commit.
+
     The same content again gives the version there is. Invalid for wrong names; the source's Permanent or Transient
     when the place cannot be read; Clash when the name means other content or is being registered from elsewhere.
     """
@@ -56,12 +58,13 @@ def version_register(
     check_patterns(allow_patterns=allow_patterns, ignore_patterns=ignore_patterns)
     request: dict[str, Any] = {
         "connection_id": str(connection.pk),
-        "uri": uri.rstrip("/"),
         "allow_patterns": list(allow_patterns),
         "ignore_patterns": list(ignore_patterns),
     }
     existing = ModelVersion.objects.filter(model__name=model, version=version, state=VersionState.AVAILABLE)
     with connection_source(connection) as source:
+        # From here on it means one revision: every page, every node and every repeat reads the same.
+        request["uri"] = source.resolve(uri.rstrip("/")).uri
         source.check(request["uri"])
         found = resolve_small(source, request) if existing.exists() else None
     with transaction.atomic():

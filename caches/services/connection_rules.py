@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from django.conf import settings
 
 from caches.models import SourceConnection
-from caches.sources import allowed
+from caches.sources import allowed, hub_uri
 from controlplane.clusters.documents import SourceType
 from controlplane.errors import FieldError, HearthError, Transient
 
@@ -29,7 +29,7 @@ def _text_problems(connection: SourceConnection) -> Iterator[FieldError]:
     if not _NAME.fullmatch(connection.name):
         yield _wrong("name", "name", "A name has lower-case letters, digits and dashes, at most 63.")
     if connection.type not in list(SourceType):
-        yield _wrong("type", "type", "The type must be S3 or Filesystem.")
+        yield _wrong("type", "type", f"The type must be one of {', '.join(SourceType)}.")
     if connection.addressing not in ("path", "virtual"):
         yield _wrong("addressing", "addressing", "The addressing must be path or virtual.")
     if not _REGION.fullmatch(connection.region):
@@ -53,7 +53,9 @@ def _text_problems(connection: SourceConnection) -> Iterator[FieldError]:
 
 def _place_problems(connection: SourceConnection) -> Iterator[FieldError]:
     if not connection.allowed or not all(isinstance(place, str) for place in connection.allowed):
-        yield _wrong("allowed", "allowed", "Name at least one bucket or root folder that may be read.")
+        yield _wrong(
+            "allowed", "allowed", "Name at least one place that may be read: a bucket, a root folder, a repository."
+        )
         return
     if connection.type == SourceType.FILESYSTEM:
         for field in ("endpoint", "secret_name"):
@@ -65,9 +67,10 @@ def _place_problems(connection: SourceConnection) -> Iterator[FieldError]:
             except HearthError as error:
                 yield FieldError("allowed", error.code, error.detail)
         return
-    for bucket in connection.allowed:
+    check_place = hub_uri.check_repository if connection.type == SourceType.HUGGING_FACE else allowed.check_bucket
+    for place in connection.allowed:
         try:
-            allowed.check_bucket(bucket)
+            check_place(place)
         except HearthError as error:
             yield FieldError("allowed", error.code, error.detail)
     try:

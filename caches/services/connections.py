@@ -168,8 +168,7 @@ def connection_check(*, connection_id: UUID) -> SourceConnection:
     state, message = "Reachable", ""
     try:
         with connection_source(connection) as source:
-            for place in connection.allowed:
-                source.list_page(f"file://{place}" if place.startswith("/") else f"s3://{place}", page_size=1)
+            source.probe()
     except HearthError as error:
         denied = getattr(error, "reason", "") == Reason.ACCESS_DENIED
         state, message = "AccessDenied" if denied else "Unreachable", f"{error.detail} {error.next_step}"[:1000]

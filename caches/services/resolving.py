@@ -145,7 +145,8 @@ def _page(operation: Operation, version: ModelVersion, source: Source) -> bool:
     manifest = build(uri, [record for part in packed for record in unpack(part)], listed)
     if version.state == VersionState.AVAILABLE:
         return _compare(operation, version, manifest)
-    _publish(operation, version, manifest, read_metadata(source, uri, manifest.files, seconds=HEADER_SECONDS))
+    metadata = read_metadata(source, uri, manifest.files, seconds=HEADER_SECONDS)
+    _publish(operation, version, manifest, metadata, source.resolve(uri).revision or revision_of(manifest))
     return True
 
 
@@ -160,7 +161,9 @@ def _check_page(files: Sequence[ListedFile], kept: int) -> None:
         )
 
 
-def _publish(operation: Operation, version: ModelVersion, manifest: Manifest, metadata: Mapping[str, Any]) -> None:
+def _publish(
+    operation: Operation, version: ModelVersion, manifest: Manifest, metadata: Mapping[str, Any], revision: str
+) -> None:
     now = timezone.now()
     with transaction.atomic():
         artifact, _ = Artifact.objects.get_or_create(
@@ -179,7 +182,7 @@ def _publish(operation: Operation, version: ModelVersion, manifest: Manifest, me
             message="",
             next_step="",
             artifact=artifact,
-            revision=revision_of(manifest),
+            revision=revision,
             drift=DriftState.MATCHES,
             drift_changed=[],
             drift_checked_at=now,

@@ -12,6 +12,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -45,6 +46,27 @@ def check_endpoint(endpoint: str, *, allow_private: bool) -> None:
         raise problems.address_refused(parts.hostname, "credentials, queries and fragments do not belong there.")
     for address in resolve(parts.hostname, port or (443 if parts.scheme == "https" else 80)):
         check_address(parts.hostname, address, allow_private=allow_private)
+
+
+def check_url(url: str, *, allow_private: bool) -> None:
+    """Refuse what a store may not send a client to: anything but http(s) with a host and without credentials, and an
+    address that is forbidden as it stands. ValueError for what is no address at all. Names are not resolved here."""
+    if any(char <= " " or char in "\\\x7f" for char in url):
+        raise problems.address_refused("The address", "blanks and control characters do not belong there.")
+    parts = urlsplit(url)
+    _ = parts.port  # ValueError when it is none
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise problems.address_refused("The address", "it must be http:// or https:// with a host.")
+    with suppress(ValueError):
+        check_address(parts.hostname, ipaddress.ip_address(parts.hostname), allow_private=allow_private)
+
+
+def check_host(url: str, *, allow_private: bool) -> None:
+    """Refuse the address of an http(s) URL that leads where nothing may be read."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    for address in resolve(host, parts.port or (443 if parts.scheme == "https" else 80)):
+        check_address(host, address, allow_private=allow_private)
 
 
 def resolve(host: str, port: int) -> tuple[Address, ...]:

@@ -39,10 +39,32 @@ class Page:
     next_token: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """An address that means the same content for as long as the store can say so: a branch or a tag has become a
+    commit in it, a range of versions one version. ``revision`` is that commit or version, "" where the store has none.
+    """
+
+    uri: str
+    revision: str = ""
+
+
 class Source(Protocol):
-    """``uri`` is ``s3://bucket/prefix`` or ``file:///root/folder``; it must lie inside the connection's ``allowed``."""
+    """``uri`` is ``s3://bucket/prefix``, ``file:///root/folder``, ``hf://organisation/name@revision`` or
+    ``jumpstart://model@version``; it must lie inside the connection's ``allowed``."""
 
     spec: ConnectionSpec
+
+    def probe(self) -> None:
+        """Ask the store whether every place of the connection's ``allowed`` answers; raises as ``check`` does."""
+        ...
+
+    def resolve(self, uri: str) -> Resolved:
+        """The address to register and to read by, whatever its branch or version range means tomorrow.
+
+        Permanent(SourceUnavailable) where there is no such branch, tag or version; otherwise as ``check``.
+        """
+        ...
 
     def check(self, uri: str) -> None:
         """Prove cheaply that the place exists, may be listed, and that one of its files may be read.

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from caches.domain.manifests import path_problem
 from caches.sources import allowed, problems
-from caches.sources.base import CHUNK_BYTES, PAGE_SIZE, STALL_SECONDS, Chunk, ListedFile, Page
+from caches.sources.base import CHUNK_BYTES, PAGE_SIZE, STALL_SECONDS, Chunk, ListedFile, Page, Resolved
 from controlplane.clusters.documents import Algorithm, ConnectionSpec, FileRecord, Reason
 from controlplane.errors import Permanent
 
@@ -35,6 +35,15 @@ class FilesystemSource:
 
     def __init__(self, spec: ConnectionSpec) -> None:
         self.spec = spec
+
+    def probe(self) -> None:
+        for root in self.spec.allowed:
+            self.list_page(f"file://{root}", page_size=1)
+
+    def resolve(self, uri: str) -> Resolved:
+        """A folder has no revision: every file carries its own."""
+        allowed.folder_of(uri, self.spec)
+        return Resolved(uri)
 
     def check(self, uri: str) -> None:
         folder, root = allowed.folder_of(uri, self.spec)

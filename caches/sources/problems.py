@@ -17,13 +17,29 @@ def shown(path: str) -> str:
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
-def access_denied(place: str, detail: str = "The store refuses these credentials.") -> Permanent:
+_POLICY_STEP = "Check the connection's secret, and that its policy allows listing the bucket and reading objects."
+
+
+def access_denied(
+    place: str, detail: str = "The store refuses these credentials.", next_step: str = _POLICY_STEP
+) -> Permanent:
     return Permanent(
         "source:user:access-denied",
-        f"{place}: {detail}",
+        f"{shown(place)}: {detail}",
         reason=Reason.ACCESS_DENIED,
         status=403,
-        next_step="Check the connection's secret, and that its policy allows listing the bucket and reading objects.",
+        next_step=next_step,
+    )
+
+
+def gated(place: str) -> Permanent:
+    """Listed or not, its files cannot be read with what the connection has."""
+    return Permanent(
+        "source:user:gated",
+        f"{shown(place)}: the repository is gated, and its files are not shown to this connection.",
+        reason=Reason.ACCESS_DENIED,
+        status=403,
+        next_step="Accept the repository's conditions on the hub, and store a token of that account in the secret.",
     )
 
 
@@ -42,7 +58,10 @@ def bad_uri(uri: str, detail: str) -> Permanent:
         f"{shown(uri)}: {detail}",
         reason=Reason.INVALID_REQUEST,
         status=400,
-        next_step="Use s3://bucket/prefix on an S3 connection and file:///root/folder on a Filesystem connection.",
+        next_step=(
+            "Use s3://bucket/prefix on an S3 connection, file:///root/folder on a Filesystem connection, "
+            "hf://organisation/name@revision on a HuggingFace connection."
+        ),
     )
 
 
@@ -70,6 +89,24 @@ def no_such_bucket(bucket: str) -> Permanent:
         f"There is no bucket {bucket} at this store.",
         reason=Reason.SOURCE_UNAVAILABLE,
         next_step="Check the bucket's name, and the connection's endpoint and region.",
+    )
+
+
+def no_such_repository(place: str) -> Permanent:
+    return Permanent(
+        "source:user:no-such-repository",
+        f"{shown(place)}: there is no such repository at this hub, or the connection's token may not know of it.",
+        reason=Reason.SOURCE_UNAVAILABLE,
+        next_step="Check organisation and name, the connection's endpoint, and which repositories its token may read.",
+    )
+
+
+def no_such_revision(place: str) -> Permanent:
+    return Permanent(
+        "source:user:no-such-revision",
+        f"{shown(place)}: the repository has no such branch, tag or commit.",
+        reason=Reason.SOURCE_UNAVAILABLE,
+        next_step="Check what follows @ in the address; without it, main is read.",
     )
 
 
@@ -151,10 +188,12 @@ def unavailable(place: str, detail: str) -> Transient:
     return Transient("source:source:unavailable", f"{place}: {detail}", reason=Reason.SOURCE_UNAVAILABLE)
 
 
-def throttled(place: str) -> Transient:
+def throttled(place: str, seconds: float | None = None) -> Transient:
+    """``seconds`` is what the store asked for, None when it only said that it is too much."""
+    pause = THROTTLE_PAUSE if seconds is None else timedelta(seconds=seconds)
     return Transient(
         "source:source:throttled",
         f"{place}: the store asks to slow down.",
         reason=Reason.SOURCE_UNAVAILABLE,
-        retry_at=datetime.now(UTC) + THROTTLE_PAUSE,
+        retry_at=datetime.now(UTC) + pause,
     )

@@ -77,19 +77,21 @@ class Reason(StrEnum):
 class SourceType(StrEnum):
     S3 = "S3"
     FILESYSTEM = "Filesystem"
+    HUGGING_FACE = "HuggingFace"
 
 
 class Algorithm(StrEnum):
-    """How a file's anchor was stated. The first two are content checksums; the rest only name a revision."""
+    """How a file's anchor was stated. The first three are content checksums; the rest only name a revision."""
 
     SHA256 = "SHA-256"  # hex, lower case
     CRC64NVME = "CRC64NVME"  # base64 of the big-endian 8 bytes, as S3 prints it
+    GIT = "Git-SHA-1"  # hex, lower case: the id of the file as a blob of git, which covers its size too
     ETAG = "ETag"  # S3 ETag without quotes (plus VersionId in FileRecord.version_id)
     STAT = "Stat"  # filesystem: "<size>-<mtime_ns>-<inode>"
 
     @property
     def is_content(self) -> bool:
-        return self in (Algorithm.SHA256, Algorithm.CRC64NVME)
+        return self in (Algorithm.SHA256, Algorithm.CRC64NVME, Algorithm.GIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class FileRecord:
     size_bytes: int
     algorithm: Algorithm
     checksum: str
-    revision: str  # If-Match value: the ETag for S3, the Stat string for a filesystem
+    revision: str  # what a read must match: the ETag for S3 and hubs, the Stat string for a filesystem
     version_id: str = ""  # S3 VersionId when the bucket keeps versions
     scope: str = ""  # the store in which a checksum that is no content checksum has a meaning; else ""
 
@@ -128,7 +130,7 @@ class ConnectionSpec:
     addressing: str = "path"  # "path" or "virtual"
     ca_bundle: str = ""  # PEM text
     secret_name: str = ""
-    allowed: tuple[str, ...] = ()  # buckets (S3) or root folders (Filesystem)
+    allowed: tuple[str, ...] = ()  # buckets (S3), root folders (Filesystem) or repositories (HuggingFace)
     bytes_per_second: int | None = None  # this node's share of the store's limit; None is unlimited
 
 
@@ -157,7 +159,7 @@ class DesiredEntry:
     kind: ArtifactKind
     action: Action
     connection: str  # ConnectionSpec.name
-    uri: str  # s3://bucket/prefix or file:///root/folder
+    uri: str  # s3://bucket/prefix, file:///root/folder or hf://organisation/name@commit
     size_bytes: int
     order: int
     verify_round: int = 0  # raised to ask for a scrub now; the agent echoes the last one it finished

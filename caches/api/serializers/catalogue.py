@@ -59,7 +59,10 @@ class ConnectionInput(ConnectionChanges):
     name = NameField(max_length=63)
     type = serializers.ChoiceField(choices=TYPES)
     allowed = serializers.ListField(
-        child=serializers.CharField(max_length=500), min_length=1, max_length=100, help_text="buckets or root folders"
+        child=serializers.CharField(max_length=500),
+        min_length=1,
+        max_length=100,
+        help_text="buckets (S3), root folders (Filesystem), repositories or organisations (HuggingFace)",
     )
 
 
