@@ -19,7 +19,18 @@ from django_filters import (
 )
 from django_filters.fields import IsoDateTimeField
 
-from caches.models import CacheEntry, DriftState, Model, ModelVersion, Pin, SourceConnection, VersionState, Webhook
+from caches.models import (
+    CacheEntry,
+    DriftState,
+    Image,
+    ImageState,
+    Model,
+    ModelVersion,
+    Pin,
+    SourceConnection,
+    VersionState,
+    Webhook,
+)
 from caches.selectors.entries import SHOWN_STATES
 from controlplane.accounts.models import Token
 from controlplane.audit.models import AuditEvent, Via
@@ -156,6 +167,24 @@ class VersionFilter(Filters):
     class Meta:
         model = ModelVersion
         fields: list[str] = []
+
+
+class ImageFilter(Filters):
+    reference = CharFilter()
+    repository = CharFilter()
+    digest = CharFilter(field_name="artifact__digest")
+    state = ChoiceFilter(choices=ImageState.choices)
+    moved = FlagFilter(method="by_mark")
+    revoked = FlagFilter(method="by_mark")
+    search = CharFilter(field_name="reference", lookup_expr="icontains")
+
+    class Meta:
+        model = Image
+        fields: list[str] = []
+
+    def by_mark(self, rows: QuerySet[Image], name: str, value: bool) -> QuerySet[Image]:
+        marked = ~Q(moved_to="") if name == "moved" else Q(revoked_at__isnull=False)
+        return rows.filter(marked) if value else rows.exclude(marked)
 
 
 class PinFilter(Filters):

@@ -51,7 +51,9 @@ class RegisterForm(HearthForm):
     version = forms.CharField(max_length=120, help_text="What a pipeline would call it, for example v3 or 2026-09-01.")
     connection = forms.ModelChoiceField(SourceConnection.objects.all(), empty_label="Choose where it is stored")
     uri = forms.CharField(
-        max_length=1500, label="Source", help_text="s3://bucket/prefix, or file:///folder of an allowed root."
+        max_length=1500,
+        label="Source",
+        help_text="s3://bucket/prefix, file:///folder of an allowed root, or hf://organisation/name@revision.",
     )
     allow_patterns = forms.CharField(
         required=False,
@@ -68,6 +70,19 @@ class RegisterForm(HearthForm):
 
     def patterns(self, name: str) -> tuple[str, ...]:
         return tuple(line.strip() for line in self.cleaned_data[name].splitlines() if line.strip())
+
+
+class ImageForm(HearthForm):
+    reference = forms.CharField(
+        max_length=300,
+        help_text="As in a manifest: [registry/]repository[:tag]. Its digest is looked up once and kept.",
+    )
+    pull_secret = forms.CharField(
+        max_length=253,
+        required=False,
+        label="Pull secret",
+        help_text="The name of a secret with which nodes pull it. Empty: without credentials.",
+    )
 
 
 class PinForm(HearthForm):

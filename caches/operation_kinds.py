@@ -6,6 +6,7 @@ from uuid import UUID
 
 from caches.services import pool_deletion, progress
 from caches.services.catalogue import version_recheck_step, version_resolve_step
+from caches.services.image_resolving import image_resolve_step
 from controlplane.operations.handlers import OperationHandler, register
 from controlplane.operations.models import OperationKind
 
@@ -17,6 +18,7 @@ def register_handlers() -> None:
     """Idempotent."""
     register(OperationKind.MODEL_REGISTER, OperationHandler(step=_resolve))
     register(OperationKind.MODEL_RECHECK, OperationHandler(step=_recheck))
+    register(OperationKind.IMAGE_REGISTER, OperationHandler(step=_resolve_image))
     register(
         OperationKind.PIN_WARM,
         OperationHandler(
@@ -57,3 +59,7 @@ def _resolve(operation_id: UUID) -> bool:
 
 def _recheck(operation_id: UUID) -> bool:
     return version_recheck_step(operation_id=operation_id)
+
+
+def _resolve_image(operation_id: UUID) -> bool:
+    return image_resolve_step(operation_id=operation_id)

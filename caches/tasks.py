@@ -7,7 +7,7 @@ from uuid import UUID
 from celery import shared_task
 from django.utils import timezone
 
-from caches.services import connections, housekeeping, loop, webhooks
+from caches.services import connections, housekeeping, images, loop, webhooks
 from controlplane.celery import publish
 
 
@@ -52,6 +52,19 @@ def connections_sweep() -> None:
 @shared_task(name="caches.rechecks_sweep")
 def rechecks_sweep() -> None:
     housekeeping.rechecks_start(now=timezone.now())
+
+
+@shared_task(name="caches.image_check")
+def image_check(image_id: str) -> None:
+    images.image_check(image_id=UUID(image_id))
+
+
+@shared_task(name="caches.images_sweep")
+def images_sweep() -> None:
+    """Whether the tags still name what was registered."""
+    for image_id in images.images_due(now=timezone.now()):
+        if not publish("caches.image_check", str(image_id)):
+            return
 
 
 @shared_task(name="caches.purge")

@@ -26,6 +26,7 @@ app.conf.beat_schedule = {
         "caches.lost_sweep": 30.0,
         "caches.rechecks_sweep": 60.0,
         "caches.connections_sweep": 60.0,
+        "caches.images_sweep": 60.0,
         "caches.purge": 3600.0,
     }.items()
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from caches.models import Artifact, CacheEntry, Model, ModelVersion, Pin, SourceConnection
+from caches.models import Artifact, CacheEntry, Image, Model, ModelVersion, Pin, SourceConnection
 from controlplane.accounts.models import RoleGrant, User
 from controlplane.clusters.documents import Action, ArtifactKind, EntryState, SourceType
 from controlplane.clusters.models import Cluster, ClusterType, Node, NodePool
@@ -96,6 +96,23 @@ def version(*, model: str = "", **fields: Any) -> ModelVersion:
     fields.setdefault("uri", f"file:///nonexistent/{number}")
     fields.setdefault("state", "Available" if fields["artifact"] else "Resolving")
     return ModelVersion.objects.create(model=row, **fields)
+
+
+def image(**fields: Any) -> Image:
+    """An Available image with its own digest, of 100 MiB unpacked; ``artifact=None`` is being resolved."""
+    if "artifact" not in fields:
+        fields["artifact"] = artifact(kind=ArtifactKind.IMAGE, files_count=0, manifest=b"")
+    number = _n()
+    fields.setdefault("reference", f"registry.example/serving-{number}:v1")
+    fields.setdefault("registry", "registry.example")
+    fields.setdefault("repository", f"serving-{number}")
+    fields.setdefault("tag", "v1")
+    if fields["artifact"] is not None:
+        fields.setdefault("compressed_bytes", 40 * MIB)
+        fields.setdefault("resolved_at", timezone.now())
+        fields.setdefault("checked_at", timezone.now())
+    fields.setdefault("state", "Available" if fields["artifact"] else "Resolving")
+    return Image.objects.create(**fields)
 
 
 def pin(*, of: ModelVersion | None = None, pools: tuple[NodePool, ...] = (), **fields: Any) -> Pin:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from caches.api import accounts, audit, catalogue, clusters, connections, entries, fleet, operations, pins, webhooks
+from caches.api import (
+    accounts,
+    audit,
+    catalogue,
+    clusters,
+    connections,
+    entries,
+    fleet,
+    images,
+    operations,
+    pins,
+    webhooks,
+)
 from controlplane.rest.docs import DocsView, SchemaView
 from controlplane.rest.views import RowsView
 
@@ -39,6 +51,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path(f"{VERSION}/manifest", catalogue.VersionManifest.as_view(), name="api-version-manifest"),
     path(f"{VERSION}/why-not-warm", catalogue.VersionWhyNotWarm.as_view(), name="api-version-why"),
     path(f"{VERSION}/recheck", catalogue.VersionRecheck.as_view(), name="api-version-recheck"),
+    *rows("images", images.ImageList, "images"),
+    path("images/<uuid:image_id>", images.ImageDetail.as_view(), name="api-image"),
+    path("images/<uuid:image_id>/revoke", images.ImageRevoke.as_view(), name="api-image-revoke"),
+    path("images/<uuid:image_id>/restore", images.ImageRestore.as_view(), name="api-image-restore"),
     *rows("pins", pins.PinList, "pins"),
     path("pins/<uuid:pin_id>", pins.PinDetail.as_view(), name="api-pin"),
     *rows("cache-entries", entries.EntryList, "entries"),

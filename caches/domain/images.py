@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-LONGEST_REFERENCE = 500
+LONGEST_REFERENCE = 300  # as long as the names in records
 DEFAULT_TAG = "latest"
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

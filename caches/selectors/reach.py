@@ -14,7 +14,7 @@ from caches.selectors.nodes import Targets
 from controlplane.accounts.access import targets_filter
 from controlplane.clusters.models import Node, NodePool
 
-CATALOGUE = ("version", "model", "connection")
+CATALOGUE = ("version", "model", "image", "connection")
 POOL = ("pool", "NodePool")
 
 

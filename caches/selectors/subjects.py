@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db.models import CharField, QuerySet, Value
 from django.db.models.functions import Cast
 
-from caches.models import CacheEntry, ModelVersion, Pin, SourceConnection
+from caches.models import CacheEntry, Image, ModelVersion, Pin, SourceConnection
 from controlplane.clusters.models import Node, NodePool
 
 Subject = tuple[str, str]  # type and id, as they are stored
@@ -21,6 +21,7 @@ _ROWS: Mapping[str, Callable[[], QuerySet[Any]]] = {
     "entry": lambda: CacheEntry.objects.all(),
     "node": lambda: Node.objects.all(),
     "version": lambda: ModelVersion.objects.all(),
+    "image": lambda: Image.objects.all(),
     "connection": lambda: SourceConnection.objects.all(),
     "pool": lambda: NodePool.objects.all(),
     "NodePool": lambda: NodePool.objects.all(),

@@ -28,7 +28,7 @@ def subject_url(subject: Subject, name: str, there: Set[Subject]) -> str:
         return ""
     try:
         match kind:
-            case "pin" | "entry" | "node":
+            case "pin" | "entry" | "node" | "image":
                 return reverse(kind, args=[key])
             case "version":
                 model, _, version = name.partition(" ")

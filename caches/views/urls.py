@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from caches.views import entries, fleet, models, operations, overview, pin_flow, pins, pool_delete, records
+from caches.views import entries, fleet, images, models, operations, overview, pin_flow, pins, pool_delete, records
 from caches.views.base import View, signed_in
 
 
@@ -38,6 +38,12 @@ urlpatterns: list[URLPattern | URLResolver] = [
     _page("models/<str:name>/versions/<path:label>/delete", models.delete, "version-delete"),
     *_table("models/<str:name>/versions/<path:label>", models.version, "version"),
     *_table("models/<str:name>", models.model, "model"),
+    *_table("images", images.images, "images"),
+    _page("images/new", images.register, "image-new"),
+    *_table("images/<uuid:image_id>", images.image, "image"),
+    _page("images/<uuid:image_id>/revoke", images.revoke, "image-revoke"),
+    _page("images/<uuid:image_id>/restore", images.restore, "image-restore"),
+    _page("images/<uuid:image_id>/delete", images.delete, "image-delete"),
     *_table("pins", pins.pins, "pins"),
     _page("pins/new", pin_flow.new, "pin-new"),
     *_table("pins/<uuid:pin_id>", pins.pin, "pin"),

@@ -32,6 +32,7 @@ PLACES = (
     Place("overview", "Overview", "gauge", "o", "overview"),
     Place("fleet", "Fleet", "server", "f", "fleet"),
     Place("models", "Models", "box", "m", "models"),
+    Place("images", "Images", "disk", "i", "images"),
     Place("pins", "Pins", "pin", "p", "pins"),
     Place("operations", "Operations", "list", "n", "operations"),
     Place("audit", "Audit", "book", "a", "audit"),

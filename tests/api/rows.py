@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from django.utils import timezone
 
-from caches.models import CacheEntry, Model, ModelVersion, Webhook
+from caches.models import CacheEntry, Image, Model, ModelVersion, Webhook
 from controlplane.accounts.models import Token
 from controlplane.audit.models import AuditEvent, Via
 from controlplane.audit.services import Actor, audit_write
@@ -75,6 +75,7 @@ def populate() -> dict[str, str]:
         factories.pin(of=version, pools=(pool,), priority=priority, suspended=priority == 300)
         for version, pool, priority in zip((versions[0], *others), pools, (200, 300, 100), strict=True)
     ]
+    images = _images()
     operation = _operations(entries[0], str(pins[0].pk))
     for name, enabled in (("hb", True), ("hc", False), ("ha", True)):
         Webhook.objects.create(name=name, url="https://192.0.2.1/x", secret_name="hooks", enabled=enabled)
@@ -90,6 +91,7 @@ def populate() -> dict[str, str]:
         )
     Model.objects.filter(name="opt").update(created_at=now - timedelta(days=1))
     return {
+        "image_id": str(images[0].pk),
         "node_id": str(nodes[0].pk),
         "entry_id": str(entries[0].pk),
         "pin_id": str(pins[0].pk),
@@ -153,6 +155,20 @@ def _entries(nodes: list[Node], versions: list[Any]) -> list[CacheEntry]:
             fields |= {"reason": "AccessDenied", "message": "No."}
         made.append(factories.entry(on=node, of=version.artifact, state=state, **fields))
     return made
+
+
+def _images() -> list[Image]:
+    """One in order, one that moved, one that is revoked, and one without a digest."""
+    facts: tuple[dict[str, Any], ...] = (
+        {"artifact": factories.artifact(kind="Image", size_bytes=20)},
+        {"artifact": factories.artifact(kind="Image", size_bytes=30), "moved_to": "sha256:" + "f" * 64},
+        {"artifact": factories.artifact(kind="Image", size_bytes=10), "revoked_at": timezone.now()},
+        {"artifact": None},
+    )
+    return [
+        factories.image(reference=f"{name}:1", repository=name, registry="", **fact)
+        for name, fact in zip(("ib", "ic", "ia", "id"), facts, strict=True)
+    ]
 
 
 def _operations(entry: CacheEntry, pin_id: str) -> Operation:

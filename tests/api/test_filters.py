@@ -40,6 +40,7 @@ SHOWN: dict[str, dict[str, str]] = {
         "reason": "reason",
     },
     "clusters": {"name": "name", "type": "type"},
+    "images": {"reference": "reference", "repository": "repository", "digest": "digest", "state": "state"},
     "models": {"name": "name"},
     "models/{model}/versions": {
         "model": "model",
@@ -78,6 +79,7 @@ SHOWN: dict[str, dict[str, str]] = {
 OTHERS = {
     "audit-events": {"after", "before"},
     "cache-entries": {"model", "version"},
+    "images": {"moved", "revoked", "search"},
     "models": {"search"},
     "nodes/{node_id}/cache-entries": {"model", "version"},
     "operations": {"created_after", "created_before"},

@@ -30,6 +30,8 @@ HOOK = {"name": "new", "url": "https://192.0.2.1/", "secret_name": "hooks"}
 POSTS = sorted(path for path in description() if "post" in description()[path] and not path.endswith("/adopt"))
 BODIES: Mapping[str, Any] = {
     "node-pools": {"cluster": "bb", "name": "new", "selector": {"kind": "gpu"}},
+    "images": {"reference": "registry.example/new:v1"},
+    "images/{image_id}/revoke": {"reason": "CVE"},
     "pins": {"model": "opt", "version": "opt-2", "pools": ["cc.ww"]},
     "source-connections": {"name": "new", "type": "S3", "allowed": ["models"]},
     "tokens": {"name": "new", "scopes": ["read"]},

@@ -23,6 +23,7 @@ ORDERINGS: dict[str, dict[str, str]] = {
         "last_used_at": "last_used_at",
     },
     "clusters": {"name": "name", "created_at": "created_at"},
+    "images": {"reference": "reference", "created_at": "created_at", "size_bytes": "size_bytes"},
     "models": {"name": "name", "created_at": "created_at", "latest_at": "latest_at"},
     "models/{model}/versions": {"version": "version", "created_at": "created_at", "size_bytes": "size_bytes"},
     "node-pools": {"name": "name", "cluster": "cluster", "created_at": "created_at"},

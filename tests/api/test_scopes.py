@@ -31,6 +31,12 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("POST", "clusters"): FLEET,
     ("GET", "clusters/{name}"): READ,
     ("POST", "clusters/{name}/adopt"): FLEET,
+    ("GET", "images"): READ,
+    ("POST", "images"): MODELS,
+    ("GET", "images/{image_id}"): READ,
+    ("DELETE", "images/{image_id}"): MODELS,
+    ("POST", "images/{image_id}/restore"): MODELS,
+    ("POST", "images/{image_id}/revoke"): MODELS,
     ("GET", "me"): None,
     ("GET", "models"): READ,
     ("POST", "models"): MODELS,
@@ -84,7 +90,7 @@ def call(api: Api, method: str, path: str, **kwargs: Any) -> Any:
     return api.call(method, path, {} if method in ("POST", "PATCH") and not path.endswith(BODILESS) else None, **kwargs)
 
 
-BODILESS = ("/evict", "/retry", "/scrub", "/cancel", "/recheck")
+BODILESS = ("/evict", "/retry", "/scrub", "/cancel", "/recheck", "/restore")
 
 
 def test_it_has_every_call_of_the_description_in_this_table() -> None:
@@ -123,7 +129,7 @@ def test_it_answers_nobody_without_credentials(anonymous_api: Api) -> None:
         assert answer["WWW-Authenticate"] == "Bearer"
 
 
-KEYS = ("entry_id", "event_id", "model", "node_id", "operation_id", "pin_id", "token_id", "version")
+KEYS = ("entry_id", "event_id", "image_id", "model", "node_id", "operation_id", "pin_id", "token_id", "version")
 
 
 def expire(token: Token) -> None:
@@ -267,6 +273,7 @@ def test_it_lets_whoever_may_start_a_kind_of_work_stop_it(operator: User, admin:
     scopes = {
         OperationKind.MODEL_REGISTER: MODELS,
         OperationKind.MODEL_RECHECK: MODELS,
+        OperationKind.IMAGE_REGISTER: MODELS,
         OperationKind.PIN_WARM: PINS,
         OperationKind.PIN_REMOVE: PINS,
         OperationKind.ENTRY_EVICT: EVICT,

@@ -18,6 +18,8 @@ PAGES: dict[str, Address] = {
     "models": lambda s: "/models",
     "model": lambda s: "/models/llama",
     "version": lambda s: "/models/llama/versions/v1",
+    "images": lambda s: "/images",
+    "image": lambda s: f"/images/{s.image.id}",
     "pins": lambda s: "/pins",
     "pin": lambda s: f"/pins/{s.pin.id}",
     "operations": lambda s: "/operations",
@@ -31,6 +33,9 @@ PAGES: dict[str, Address] = {
 
 FORMS: dict[str, Address] = {
     "register": lambda s: "/register",
+    "image-new": lambda s: "/images/new",
+    "image-revoke": lambda s: f"/images/{s.image.id}/revoke",
+    "image-delete": lambda s: f"/images/{s.image.id}/delete",
     "pin-new": lambda s: "/pins/new",
     "preview": lambda s: f"/pins/new?step=preview&version={s.qwen.id}&pools={s.pool.id}&priority=500",
     "evict": lambda s: f"/entries/{s.loose.id}/evict",
@@ -53,6 +58,10 @@ BUTTONS: dict[str, Callable[[Stage], tuple[str, dict[str, str]]]] = {
     "delete": lambda s: ("/models/qwen/versions/v1/delete", {"confirm": "qwen v1"}),
     "register": lambda s: ("/register", {"model": "new", "version": "v1", "uri": "file:///nonexistent/x",
                                                 "connection": str(s.llama.connection.pk)}),
+    "image-register": lambda s: ("/images/new", {"reference": "registry.example/other:v1"}),
+    "image-revoke": lambda s: (f"/images/{s.image.id}/revoke", {"reason": "CVE"}),
+    "image-restore": lambda s: (f"/images/{s.image.id}/restore", {}),
+    "image-delete": lambda s: (f"/images/{s.image.id}/delete", {"confirm": s.image.reference}),
     "pin": lambda s: ("/pins/new", {"version": str(s.qwen.id), "pools": str(s.pool.id), "priority": "500"}),
 }  # fmt: skip
 
@@ -67,6 +76,8 @@ TABLES: dict[str, tuple[str, ...]] = {
     "models": ("versions",),
     "model": ("versions",),
     "version": ("warm", "manifest"),
+    "images": ("images",),
+    "image": ("served",),
     "pins": ("pins",),
     "pin": ("copies", "operations"),
     "operations": ("operations",),

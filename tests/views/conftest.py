@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from caches.domain.manifests import manifest_build, manifest_encode
-from caches.models import CacheEntry, ModelVersion, Pin
+from caches.models import CacheEntry, Image, ModelVersion, Pin
 from controlplane.accounts.models import User
 from controlplane.audit.models import Via
 from controlplane.audit.services import Actor, audit_write
@@ -38,6 +38,7 @@ class Stage:
     downloading: CacheEntry
     failed: CacheEntry
     operation: Operation
+    image: Image
 
 
 def files(name: str, size: int) -> tuple[FileRecord, ...]:
@@ -121,6 +122,7 @@ def stage(db: None) -> Stage:
             attempts=2,
         ),
         operation=operation,
+        image=factories.image(reference="registry.example/serving:v1"),
     )
 
 

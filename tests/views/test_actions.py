@@ -26,6 +26,9 @@ POSTS: dict[str, Callable[[Stage], tuple[str, dict[str, str]]]] = {
     "unpin": lambda s: (f"/pins/{s.pin.id}/unpin", {}),
     "cancel": lambda s: (f"/operations/{s.operation.id}/cancel", {}),
     "recheck": lambda s: ("/models/llama/versions/v1/recheck", {}),
+    "image-register": lambda s: ("/images/new", {"reference": "registry.example/other:v1"}),
+    "image-revoke": lambda s: (f"/images/{s.image.id}/revoke", {"reason": "CVE"}),
+    "image-delete": lambda s: (f"/images/{s.image.id}/delete", {"confirm": s.image.reference}),
     "pin": lambda s: ("/pins/new", {"version": str(s.qwen.id), "pools": str(s.pool.id), "priority": "500"}),
 }
 

@@ -28,6 +28,8 @@ EMPTY = [
     ("/fleet", "No cluster yet."),
     ("/entries", "Nothing here"),
     ("/models", "No model version yet"),
+    ("/images", "No image yet"),
+    ("/images/new", "Register an image"),
     ("/pins", "Nothing is pinned"),
     ("/operations", "Nothing was started yet"),
     ("/audit", "Nothing here"),
@@ -50,7 +52,8 @@ def test_it_says_that_nothing_is_there_yet(address: str, sentence: str, ada: Cli
 
 def test_it_tells_nothing_matches_from_nothing_there(stage: Stage, victor: Client) -> None:
     for address in ("/models?q=zebra", "/pins?suspended=true", "/operations?started_by=zoe", "/audit?actor=zoe",
-                    "/entries?model=zebra", "/connections?name=zebra", "/fleet/lab.gpu?state=Cordoned"):  # fmt: skip
+                    "/entries?model=zebra", "/connections?name=zebra", "/images?search=zebra",
+                    "/fleet/lab.gpu?state=Cordoned"):  # fmt: skip
         page = Page(victor.get(address).content)
         assert "No row matches." in page.text, address
         for lie in ("No model version yet", "Nothing is pinned", "Nothing was started yet", "No connection yet"):

@@ -13,7 +13,7 @@ from tests import factories
 from tests.views.conftest import Stage
 
 TABLES = ["", "fleet", "fleet/lab.gpu", "entries", "models", "models/llama", "models/llama/versions/v1", "pins",
-          "operations", "audit", "tokens", "connections"]  # fmt: skip
+          "operations", "audit", "tokens", "connections", "images"]  # fmt: skip
 
 
 @pytest.mark.parametrize("address", TABLES)

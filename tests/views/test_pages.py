@@ -24,6 +24,8 @@ PAGES: dict[str, tuple[Callable[[Stage], str], int]] = {
     "models": (lambda s: "/models", 12),
     "model": (lambda s: "/models/llama", 11),
     "version": (lambda s: "/models/llama/versions/v1", 28),
+    "images": (lambda s: "/images", 11),
+    "image": (lambda s: f"/images/{s.image.id}", 13),
     "pins": (lambda s: "/pins", 17),
     "pin": (lambda s: f"/pins/{s.pin.id}", 19),
     "operations": (lambda s: "/operations", 10),
@@ -36,6 +38,9 @@ PAGES: dict[str, tuple[Callable[[Stage], str], int]] = {
 }
 FORMS: dict[str, Callable[[Stage], str]] = {
     "register": lambda s: "/register",
+    "image-new": lambda s: "/images/new",
+    "image-revoke": lambda s: f"/images/{s.image.id}/revoke",
+    "image-delete": lambda s: f"/images/{s.image.id}/delete",
     "pin": lambda s: "/pins/new",
     "preview": lambda s: f"/pins/new?step=preview&version={s.qwen.id}&pools={s.pool.id}&priority=500",
     "evict": lambda s: f"/entries/{s.loose.id}/evict",

@@ -15,7 +15,7 @@ from tests.views.reading import Page
 
 EVERY_PAGE = PAGES | FORMS
 # What belongs to no pool asks for the role anywhere; the rest asks for it on the pool that is touched.
-ANYWHERE = frozenset({"recheck", "delete", "register"})
+ANYWHERE = frozenset({"recheck", "delete", "register"} | {name for name in BUTTONS if name.startswith("image-")})
 
 
 def browser(user: User) -> Client:

@@ -1,0 +1,82 @@
+"""Images: register a reference, read, revoke and restore a digest, delete."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from caches.api.base import WAIT, WORK, ApiRowsView, ApiView
+from caches.api.serializers.images import ImageDetailSerializer, ImageInput, RevokeInput
+from caches.filters import ImageFilter
+from caches.models import Image
+from caches.selectors.images import image_get, images_list
+from caches.services.images import image_delete, image_register, image_restore, image_revoke
+from controlplane.accounts.actors import actor_of
+from controlplane.accounts.models import Scope
+
+
+class ImageList(ApiRowsView):
+    """GET the images; POST registers a reference: the answer is the operation that asks its registry.
+
+    The same reference again looks whether its tag has moved; then it becomes another image beside the first.
+    """
+
+    write_scope = Scope.MODELS_WRITE
+    serializer_class = ImageDetailSerializer
+    filterset_class = ImageFilter
+    ordering_fields = {"reference": "reference", "created_at": "created_at", "size_bytes": "artifact__size_bytes"}
+    ordering = "reference"
+    parameters = {"POST": ("wait",)}
+
+    def rows(self) -> QuerySet[Image]:
+        return images_list()
+
+    @extend_schema(request=ImageInput, parameters=[WAIT], responses=WORK)
+    def post(self, request: Request) -> Response:
+        body = self.read(ImageInput, request)
+        _, operation = image_register(
+            actor=actor_of(request), reference=body["reference"], pull_secret=body["pull_secret"]
+        )
+        return self.follow(operation.id)
+
+
+class ImageDetail(ApiView):
+    write_scope = Scope.MODELS_WRITE
+
+    @extend_schema(responses=ImageDetailSerializer)
+    def get(self, request: Request, image_id: UUID) -> Response:
+        return self.answer(ImageDetailSerializer, image_get(image_id=image_id))
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, image_id: UUID) -> Response:
+        """Refused while it serves a model version, and while it is revoked."""
+        image_delete(actor=actor_of(request), image_id=image_id)
+        return Response(status=204)
+
+
+class ImageRevoke(ApiView):
+    """Refuse its digest for new pins from now on, whatever reference names it."""
+
+    write_scope = Scope.MODELS_WRITE
+
+    @extend_schema(request=RevokeInput, responses=ImageDetailSerializer)
+    def post(self, request: Request, image_id: UUID) -> Response:
+        body = self.read(RevokeInput, request)
+        image_revoke(actor=actor_of(request), image_id=image_id, reason=body["reason"])
+        return self.answer(ImageDetailSerializer, image_get(image_id=image_id))
+
+
+class ImageRestore(ApiView):
+    """Take its revocation back."""
+
+    write_scope = Scope.MODELS_WRITE
+    bodies = ()
+
+    @extend_schema(request=None, responses=ImageDetailSerializer)
+    def post(self, request: Request, image_id: UUID) -> Response:
+        image_restore(actor=actor_of(request), image_id=image_id)
+        return self.answer(ImageDetailSerializer, image_get(image_id=image_id))

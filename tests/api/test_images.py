@@ -1,0 +1,108 @@
+"""Images over REST, as a pipeline registers them and a person on call revokes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from caches.models import Image
+from caches.services.image_resolving import image_resolve_step
+from tests import factories
+from tests.api.conftest import Api
+from tests.api.rows import populate, walk
+from tests.services.registries import Registry, use
+
+REFERENCE = "registry.example/serving:v1"
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    return use(Registry(), monkeypatch)
+
+
+def test_it_registers_a_reference_and_names_the_image_in_the_result(operator_api: Api, registry: Registry) -> None:
+    digest = registry.push(REFERENCE, "one")
+    answer = operator_api.post("images", {"reference": REFERENCE, "pull_secret": "pull"})
+    assert (answer.status_code, answer.json()["kind"], answer.json()["state"]) == (202, "ImageRegister", "Pending")
+
+    image_resolve_step(operation_id=answer.json()["id"])
+
+    ended = operator_api.get(f"operations/{answer.json()['id']}").json()
+    assert (ended["state"], ended["result"]["digest"]) == ("Succeeded", digest)
+    shown = operator_api.get(f"images/{ended['result']['image_id']}").json()
+    assert {
+        name: shown[name] for name in ("reference", "registry", "repository", "pull_secret", "state", "digest")
+    } == {
+        "reference": REFERENCE,
+        "registry": "registry.example",
+        "repository": "serving",
+        "pull_secret": "pull",
+        "state": "Available",
+        "digest": digest,
+    }
+    assert (shown["size_bytes"], shown["compressed_bytes"], shown["versions_count"]) == (1000, 400, 0)
+    assert (shown["tag"]["name"], shown["tag"]["moved_to"]) == ("v1", "")
+    assert shown["refusal"] is None and shown["revocation"] is None
+    assert shown["links"]["ui"].endswith(f"/images/{shown['id']}")
+
+
+def test_it_says_why_an_image_was_refused(viewer_api: Api) -> None:
+    image = factories.image(artifact=None, state="Refused", code="source:user:denied", message="No.", next_step="Ask.")
+
+    shown = viewer_api.get(f"images/{image.pk}").json()
+
+    assert shown["refusal"] == {"code": "source:user:denied", "detail": "No.", "next_step": "Ask."}
+    assert (shown["digest"], shown["size_bytes"], shown["compressed_bytes"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "reference"),
+        ({"reference": "Not One"}, "reference"),
+        ({"reference": REFERENCE, "tag": "v2"}, "tag"),
+        ({"reference": ["a"]}, "reference"),
+        ({"reference": REFERENCE, "pull_secret": "x" * 254}, "pull_secret"),
+    ],
+)
+def test_it_names_the_wrong_field(operator_api: Api, body: Any, field: str) -> None:
+    answer = operator_api.post("images", body)
+
+    assert (answer.status_code, [error["field"] for error in answer.json()["errors"]]) == (400, [field])
+    assert not Image.objects.exists()
+
+
+def test_it_revokes_and_restores_every_reference_of_a_digest(operator_api: Api) -> None:
+    first = factories.image()
+    second = factories.image(artifact=first.artifact)
+
+    revoked = operator_api.post(f"images/{first.pk}/revoke", {"reason": "CVE"})
+
+    assert (revoked.status_code, revoked.json()["revocation"]["reason"]) == (200, "CVE")
+    assert revoked.json()["revocation"]["by"]
+    assert {item["id"] for item in walk(operator_api, "images", revoked="true")} == {str(first.pk), str(second.pk)}
+    refused = operator_api.delete(f"images/{second.pk}")
+    assert (refused.status_code, refused.json()["code"]) == (409, "image:user:revoked")
+    assert operator_api.post(f"images/{second.pk}/restore").json()["revocation"] is None
+    assert operator_api.delete(f"images/{second.pk}").status_code == 204
+    assert operator_api.get(f"images/{second.pk}").status_code == 404
+
+
+def test_it_wants_a_reason(operator_api: Api) -> None:
+    image = factories.image()
+
+    for body in ({}, {"reason": ""}, {"reason": " "}, {"reason": "x" * 501}):
+        answer = operator_api.post(f"images/{image.pk}/revoke", body)
+        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "reason"), body
+
+
+def test_it_filters_by_marks_and_by_a_part_of_the_reference(viewer_api: Api) -> None:
+    populate()
+
+    def found(**query: str) -> set[str]:
+        return {item["repository"] for item in walk(viewer_api, "images", **query)}
+
+    assert (found(moved="true"), found(moved="false")) == ({"ic"}, {"ia", "ib", "id"})
+    assert (found(revoked="true"), found(revoked="false")) == ({"ia"}, {"ib", "ic", "id"})
+    assert found(search="C:1") == {"ic"} and found(search="%") == set()

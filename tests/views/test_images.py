@@ -1,0 +1,81 @@
+"""Image pages: what is known of a reference is said, and what happened to it since stands out."""
+
+from __future__ import annotations
+
+from django.test import Client
+
+from caches.models import Image
+from tests import factories
+from tests.views.reading import Page
+
+OTHER = "sha256:" + "f" * 64
+
+
+def test_it_says_why_an_image_cannot_be_used(db: None, victor: Client) -> None:
+    image = factories.image(artifact=None, state="Refused", code="source:user:denied", message="No.", next_step="Ask.")
+
+    page = Page(victor.get(f"/images/{image.pk}").content)
+
+    for words in ("It was refused.", "No.", "Ask.", "source:user:denied"):
+        assert words in page.text
+    assert "unpacked" not in page.text
+    assert "No." in Page(victor.get("/images").content).text
+
+
+def test_it_shows_that_a_tag_moved_and_offers_what_it_names_now(db: None, olga: Client) -> None:
+    image = factories.image(moved_to=OTHER, check_message="It is down.")
+    newer = factories.image(reference=image.reference)
+
+    response = olga.get(f"/images/{image.pk}")
+
+    page = Page(response.content)
+    for words in ("The tag has moved.", OTHER, "It is down.", newer.artifact.digest):  # type: ignore[union-attr]
+        assert words in page.text
+    offered = next(one.attrs["href"] for one in page.page.all("a") if "Register what it names now" in one.text)
+    assert image.reference in olga.get(offered).content.decode()
+    listed = Page(olga.get("/images").content).text
+    assert "Moved" in listed and "Matches" in listed
+
+
+def test_it_shows_who_revoked_it_and_why(db: None, olga: Client, victor: Client) -> None:
+    image = factories.image()
+    same = factories.image(artifact=image.artifact)
+    assert same.reference in Page(olga.get(f"/images/{image.pk}/revoke").content).text
+
+    olga.post(f"/images/{image.pk}/revoke", {"reason": "CVE-1"})
+
+    page = Page(victor.get(f"/images/{same.pk}").content)
+    assert "Its digest was revoked" in page.text and "olga" in page.text and "CVE-1" in page.text
+    assert "Revoked" in Page(victor.get("/images?revoked=true").content).text
+    olga.post(f"/images/{same.pk}/restore")
+    assert Image.objects.get(pk=image.pk).revoked_at is None
+
+
+def test_it_keeps_a_viewer_from_everything_but_reading(db: None, victor: Client) -> None:
+    image = factories.image()
+
+    page = Page(victor.get(f"/images/{image.pk}").content)
+
+    assert "Revoke" not in page.text and "Delete" not in page.text
+    for address in ("/images/new", f"/images/{image.pk}/revoke", f"/images/{image.pk}/delete"):
+        assert victor.get(address).status_code == 403, address
+
+
+def test_it_tells_wrong_input_at_its_field_and_deletes_nothing_by_mistake(db: None, olga: Client) -> None:
+    image = factories.image()
+
+    refused = olga.post("/images/new", {"reference": "Not One"})
+    assert refused.status_code == 400 and "lower case letters" in refused.content.decode()
+    assert olga.post(f"/images/{image.pk}/delete", {"confirm": "other"}).status_code == 400
+    assert olga.post(f"/images/{image.pk}/revoke", {"reason": " "}).status_code == 400
+    assert Image.objects.filter(revoked_at=None).count() == 1
+
+
+def test_it_has_no_page_for_an_image_that_is_gone(db: None, victor: Client) -> None:
+    image = factories.image()
+    address = f"/images/{image.pk}"
+    image.delete()
+
+    response = victor.get(address)
+
+    assert response.status_code == 404 and "There is no image" in response.content.decode()
