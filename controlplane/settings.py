@@ -29,6 +29,7 @@ INSTALLED_APPS = [
     "controlplane.audit",
     "controlplane.operations",
     "controlplane.clusters",
+    "controlplane.serving",
     "controlplane.rest",
     "controlplane.web",
     "caches",

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from controlplane.clusters.documents import Consumer, Manifest, NodeCacheSpec, NodeCacheStatus, Origin
+from controlplane.clusters.endpoints import EndpointCalls, ObservedEndpoint
 
 
 class GatewayError(Exception):
@@ -63,6 +64,8 @@ class Kind(StrEnum):
     NODE_CACHE = "NodeCache"
     CONSUMER = "Consumer"
     EVENT = "Event"
+    ENDPOINT = "InferenceEndpointConfig"
+    JUMPSTART_MODEL = "JumpStartModel"
 
 
 class EventType(StrEnum):
@@ -110,7 +113,7 @@ class ClusterEvent:
     message: str
 
 
-Observed = ObservedNode | ObservedNodeCache | Consumer | ClusterEvent
+Observed = ObservedNode | ObservedNodeCache | Consumer | ClusterEvent | ObservedEndpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,7 @@ class Workload:
     document: Mapping[str, object]
 
 
-class ClusterGateway(Protocol):
+class ClusterGateway(EndpointCalls, Protocol):
     """See the module docstring. ``kinds`` and tokens are opaque to callers; a token is valid for its own kind only."""
 
     def capabilities(self) -> Capabilities: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn
@@ -31,6 +32,7 @@ from controlplane.clusters.kubernetes import manifests, names, objects
 from controlplane.clusters.kubernetes.access import access_for
 from controlplane.clusters.kubernetes.agent_workload import daemon_set, daemon_set_name
 from controlplane.clusters.kubernetes.client import KubeClient
+from controlplane.clusters.kubernetes.endpoint_calls import KubernetesEndpoints
 from controlplane.clusters.kubernetes.errors import Invalid
 from controlplane.clusters.kubernetes.kinds import Kinds
 from controlplane.clusters.kubernetes.manifest_list import published_digests
@@ -40,10 +42,11 @@ from controlplane.clusters.kubernetes.watches import Told, listed, watched
 from controlplane.clusters.kubernetes.workloads import pod_logs, workload_path
 
 log = logging.getLogger(__name__)
+ABSENT = "0"  # in a token: the cluster did not have the kind; no listing has this version
 _TYPES = {"ADDED": EventType.ADDED, "MODIFIED": EventType.MODIFIED, "DELETED": EventType.DELETED}
 
 
-class KubernetesGateway:
+class KubernetesGateway(KubernetesEndpoints):
     """``address`` as in access_for. Connects to nothing before the first call; thread-safe."""
 
     def __init__(self, address: str, *, client: KubeClient | None = None) -> None:
@@ -66,6 +69,8 @@ class KubernetesGateway:
     def list(self, kind: Kind) -> Listing:
         source = self._kinds.source(kind)
         source.begin()
+        if not source.is_there():
+            return Listing(items=(), token=self._token(kind, ABSENT))
         found: tuple[Sequence[Observed], str] = listed(self.client, source.path, source.query, source.listed)
         return Listing(items=tuple(found[0]), token=self._token(kind, found[1]))
 
@@ -73,6 +78,12 @@ class KubernetesGateway:
         """See ClusterGateway.watch. Ends with a bookmark; changes that say nothing new to Hearth are left out."""
         version = self._version(kind, token)
         source = self._kinds.source(kind)
+        if version == ABSENT:
+            if source.is_there():
+                raise Gone(f"The cluster has the kind {kind.value} now.")
+            time.sleep(timeout_seconds)  # nothing can be watched
+            yield WatchEvent(EventType.BOOKMARK, kind, token, None)
+            return
         told_last: dict[str, Observed] = {}  # by uid, of this watch alone
         for told in watched(self.client, source.path, source.query, version, timeout_seconds):
             version = told.version

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import Kind, NotFound, Observed, ObservedNode
-from controlplane.clusters.kubernetes import names, objects
+from controlplane.clusters.kubernetes import endpoint_objects, names, objects
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.pods import consumer_of
 from controlplane.clusters.kubernetes.watches import listed
@@ -34,6 +34,10 @@ class Source:
 
     def begin(self) -> None:
         """A complete listing starts."""
+
+    def is_there(self) -> bool:
+        """Whether the cluster has the kind at all."""
+        return True
 
     def listed(self, item: Json) -> Observed | None:
         raise NotImplementedError
@@ -124,6 +128,25 @@ class Events(Source):
         return objects.observed_event(item)
 
 
+class Endpoints(Source):
+    """Of one of the vendor's kinds, which a cluster may have or not."""
+
+    def __init__(self, kinds: Kinds, kind: Kind) -> None:
+        super().__init__(kinds)
+        self._kind = kind.value
+        self._plural = endpoint_objects.PLURALS[self._kind]
+        self.path = f"{endpoint_objects.API}/{self._plural}"  # type: ignore[misc]
+
+    def is_there(self) -> bool:
+        try:
+            return endpoint_objects.has_kind(self.kinds.client.get(endpoint_objects.API), self._plural)
+        except NotFound:
+            return False
+
+    def listed(self, item: Json) -> Observed | None:
+        return endpoint_objects.observed_endpoint(item, self._kind)
+
+
 class Kinds:
     """The sources of one gateway and what they share: node uids by name, and the consumers that were told."""
 
@@ -136,6 +159,8 @@ class Kinds:
             Kind.NODE_CACHE: NodeCaches(self),
             Kind.CONSUMER: Consumers(self),
             Kind.EVENT: Events(self),
+            Kind.ENDPOINT: Endpoints(self, Kind.ENDPOINT),
+            Kind.JUMPSTART_MODEL: Endpoints(self, Kind.JUMPSTART_MODEL),
         }
 
     def source(self, kind: Kind) -> Source:

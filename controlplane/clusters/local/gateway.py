@@ -29,13 +29,14 @@ from controlplane.clusters.gateway import (
     Workload,
 )
 from controlplane.clusters.local import database, leases, manifests, nodes, secrets
+from controlplane.clusters.local.endpoints import QUIET_KINDS, LocalEndpoints
 from controlplane.clusters.local.store import KEEP_CHANGES, Store, Stored
 
 POLL_SECONDS = 0.2
 log = logging.getLogger(__name__)
 
 
-class LocalGateway:
+class LocalGateway(LocalEndpoints):
     """See ClusterGateway. ``fleet`` is the fleet's folder; every call fails Unreachable while there is none."""
 
     def __init__(self, fleet: Path, *, keep_changes: int = KEEP_CHANGES, poll_seconds: float = POLL_SECONDS) -> None:
@@ -56,6 +57,7 @@ class LocalGateway:
     def watch(self, kind: Kind, token: str, timeout_seconds: float) -> Iterator[WatchEvent]:
         """See ClusterGateway.watch. Ends with a bookmark, so that a quiet kind's token never grows too old."""
         deadline = time.monotonic() + timeout_seconds
+        pause = timeout_seconds if kind in QUIET_KINDS else self._poll_seconds
         with self._store.connected() as connection:
             while True:
                 last = time.monotonic() >= deadline
@@ -70,7 +72,7 @@ class LocalGateway:
                 if last:
                     yield WatchEvent(EventType.BOOKMARK, kind, token, None)
                     return
-                time.sleep(min(self._poll_seconds, max(0.0, deadline - time.monotonic())))
+                time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
 
     def consumers(self, node_name: str, node_uid: str) -> tuple[Consumer, ...]:
         with self._store.read() as session:

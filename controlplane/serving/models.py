@@ -1,0 +1,70 @@
+"""What is served where, as the watcher saw it. On Kubernetes the custom resource is the truth; these rows follow it."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from controlplane.clusters.models import Cluster, Node
+from controlplane.models_base import Row
+
+
+class Endpoint(Row):
+    """One endpoint document in a cluster, one row for each uid.
+
+    ``gone_at``: the cluster no longer has it, although nobody released it here. ``released_at``: everything that was
+    made for it is gone, so that the row goes with the object.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="endpoints")
+    kind = models.CharField(max_length=40)
+    namespace = models.CharField(max_length=63)
+    name = models.CharField(max_length=253)
+    uid = models.CharField(max_length=64)
+    generation = models.BigIntegerField(default=0)
+    document = models.JSONField(default=dict)  # its spec
+    annotations = models.JSONField(default=dict)  # those of hearth.dev
+    finalizers = models.JSONField(default=list)
+    status = models.JSONField(default=dict)  # as the cluster has it, whoever wrote it
+    deleting_at = models.DateTimeField(null=True, blank=True)
+    gone_at = models.DateTimeField(null=True, blank=True)
+    released_at = models.DateTimeField(null=True, blank=True)
+    observed_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["cluster__name", "namespace", "name", "kind"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "uid"], name="serving_endpoint_uid")]
+
+    def __str__(self) -> str:
+        return self.full_name
+
+    @property
+    def full_name(self) -> str:
+        """``namespace/name``, as kubectl says it."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Variant(Row):
+    """What requests are routed to: one for each endpoint, named ``default``."""
+
+    endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="variants")
+    name = models.CharField(max_length=63, default="default")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["endpoint", "name"], name="serving_variant_name")]
+
+
+class Instance(Row):
+    """One pod of an endpoint. ``digest`` is what it serves; during a rollout two digests coexist."""
+
+    endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="instances")
+    uid = models.CharField(max_length=64)
+    name = models.CharField(max_length=253)
+    node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="instances")
+    digest = models.CharField(max_length=80, blank=True, default="")
+    ready = models.BooleanField(default=False)
+    restart_count = models.PositiveIntegerField(default=0)
+    observed_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["endpoint", "uid"], name="serving_instance_uid")]

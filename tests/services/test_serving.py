@@ -1,0 +1,125 @@
+"""Rows of endpoints and instances follow what the watcher sees, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controlplane.clusters.documents import Consumer
+from controlplane.clusters.endpoints import EndpointName, ObservedEndpoint
+from controlplane.clusters.gateway import EventType, Kind, Observed, WatchEvent
+from controlplane.clusters.models import Cluster
+from controlplane.serving.models import Endpoint, Instance
+from controlplane.serving.sinks import ServingSink
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = AT + timedelta(minutes=1)
+SINK = ServingSink()
+
+
+def endpoint(name: str = "chat", kind: Kind = Kind.ENDPOINT, **fields: Any) -> ObservedEndpoint:
+    made = ObservedEndpoint(EndpointName(kind.value, "default", name), f"uid-{name}", 1, {"modelName": "m"})
+    return replace(made, **fields)
+
+
+def pod(uid: str, node_uid: str = "", of: str = "chat", **fields: Any) -> Consumer:
+    labels = {"hearth.dev/endpoint": of}
+    return replace(Consumer(uid, f"default/{uid}", "n1", node_uid, frozenset({"sha256:aa"}), labels=labels), **fields)
+
+
+def event(type_: EventType, object_: Observed, kind: Kind = Kind.ENDPOINT) -> WatchEvent:
+    return WatchEvent(type_, kind, "t", object_)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return factories.cluster()
+
+
+def relist(cluster: Cluster, *items: Observed, kind: Kind = Kind.ENDPOINT, at: datetime = AT) -> None:
+    SINK.relisted(str(cluster.pk), kind, items, at)
+
+
+def change(cluster: Cluster, *events: WatchEvent, at: datetime = LATER) -> None:
+    SINK.changed(str(cluster.pk), events, at)
+
+
+def test_it_keeps_a_row_for_each_endpoint_however_often_it_is_seen(cluster: Cluster) -> None:
+    relist(cluster, endpoint(), endpoint("other"))
+    relist(cluster, endpoint(), endpoint("other"), at=LATER)
+    rows = Endpoint.objects.all()
+    assert [row.full_name for row in rows] == ["default/chat", "default/other"]
+    assert all(row.observed_at == LATER and row.variants.get().name == "default" for row in rows)
+
+
+def test_it_takes_the_last_word_of_several_and_no_older_one(cluster: Cluster) -> None:
+    newer = endpoint(generation=3, spec={"modelName": "new"})
+    change(cluster, event(EventType.ADDED, endpoint()), event(EventType.MODIFIED, newer))
+    change(cluster, event(EventType.MODIFIED, endpoint(generation=2)))
+    row = Endpoint.objects.get()
+    assert (row.generation, row.document) == (3, {"modelName": "new"})
+    change(cluster, event(EventType.MODIFIED, replace(newer, status={"state": "DeploymentComplete"})))
+    row.refresh_from_db()
+    assert row.status == {"state": "DeploymentComplete"}
+
+
+def test_a_list_that_lost_an_endpoint_removes_nothing(cluster: Cluster) -> None:
+    relist(cluster, endpoint(), endpoint("model", kind=Kind.JUMPSTART_MODEL))
+    relist(cluster, at=LATER)
+    rows = {row.name: row.gone_at for row in Endpoint.objects.all()}
+    assert rows == {"chat": LATER, "model": None}, "and the other kind is not touched"
+    relist(cluster, endpoint(), at=LATER)
+    assert Endpoint.objects.get(name="chat").gone_at is None
+
+
+def test_a_released_endpoint_goes_with_its_object(cluster: Cluster) -> None:
+    relist(cluster, endpoint())
+    Endpoint.objects.update(released_at=AT)
+    change(cluster, event(EventType.DELETED, endpoint()))
+    assert not Endpoint.objects.exists()
+
+
+def test_another_object_of_the_same_name_is_another_endpoint(cluster: Cluster) -> None:
+    relist(cluster, endpoint())
+    change(cluster, event(EventType.DELETED, endpoint()), event(EventType.ADDED, endpoint(uid="uid-2")))
+    assert {row.uid: row.gone_at for row in Endpoint.objects.all()} == {"uid-chat": LATER, "uid-2": None}
+
+
+def test_instances_are_the_pods_that_carry_the_label(cluster: Cluster) -> None:
+    node = factories.node(of=factories.pool(of=cluster))
+    relist(cluster, endpoint())
+    strangers = (pod("other", of="nobody"), replace(pod("plain"), labels={}), replace(pod("far"), name="else/far"))
+    relist(cluster, pod("a", node.uid, ready=True), pod("b", "gone"), *strangers, kind=Kind.CONSUMER)
+    found = {row.uid: (row.node_id, row.digest, row.ready) for row in Instance.objects.all()}
+    assert found == {"a": (node.pk, "sha256:aa", True), "b": (None, "sha256:aa", False)}
+
+
+def test_instances_come_and_go_with_their_pods(cluster: Cluster) -> None:
+    relist(cluster, endpoint())
+    relist(cluster, pod("a"), pod("b"), kind=Kind.CONSUMER)
+    change(
+        cluster,
+        event(EventType.MODIFIED, pod("a", ready=True, digests=frozenset({"sha256:bb"})), Kind.CONSUMER),
+        event(EventType.DELETED, pod("b"), Kind.CONSUMER),
+        event(EventType.ADDED, pod("c"), Kind.CONSUMER),
+    )
+    assert {row.uid: (row.ready, row.digest) for row in Instance.objects.all()} == {
+        "a": (True, "sha256:bb"),
+        "c": (False, "sha256:aa"),
+    }
+    relist(cluster, pod("c"), kind=Kind.CONSUMER, at=LATER)
+    assert [row.uid for row in Instance.objects.all()] == ["c"]
+
+
+def test_clusters_do_not_mix(cluster: Cluster) -> None:
+    other = factories.cluster(name="other")
+    relist(cluster, endpoint())
+    relist(cluster, pod("a"), kind=Kind.CONSUMER)
+    relist(other, kind=Kind.ENDPOINT)
+    relist(other, kind=Kind.CONSUMER)
+    assert Endpoint.objects.get().gone_at is None and Instance.objects.count() == 1
