@@ -19,6 +19,7 @@ class PoolLoop(Row):
     done_round = models.BigIntegerField(default=0)
     wanted_at = models.DateTimeField(null=True)
     reconciled_at = models.DateTimeField(null=True)
+    not_before = models.DateTimeField(null=True)  # the cluster asked for patience until then
     lag_seconds = models.FloatField(null=True)
     error = models.CharField(max_length=1000, blank=True, default="")
     plan = models.JSONField(null=True)  # what the last Plan refused, for pages

@@ -27,10 +27,11 @@ from caches.services.eviction_requests import evictions_withdraw
 from caches.services.loop_apply import plan_apply
 from caches.services.loop_evictions import evictions_confirm
 from caches.services.loop_memory import plan_document, refusals_announce
+from caches.services.patience import patience_keep
 from caches.services.pool_rounds import pools_mark_dirty
 from controlplane.celery import publish
 from controlplane.clusters.documents import Action, EntryState
-from controlplane.clusters.gateway import GatewayError
+from controlplane.clusters.gateway import GatewayError, Throttled
 from controlplane.clusters.models import NodePool
 from controlplane.clusters.registry import gateway_for, scheduling_lag
 from controlplane.locks import advisory_lock
@@ -43,7 +44,8 @@ log = structlog.get_logger(__name__)
 
 
 def pool_reconcile(*, pool_id: UUID) -> Plan | None:
-    """The applied plan; None when another worker is at this pool or its cluster did not answer (it stays dirty)."""
+    """The applied plan. None when another worker is at this pool, or its cluster did not answer or asked for patience: it
+    stays dirty."""
     with advisory_lock(f"pool:{pool_id}") as mine:
         if not mine:
             return None
@@ -51,17 +53,21 @@ def pool_reconcile(*, pool_id: UUID) -> Plan | None:
         if pool is None:
             return None
         loop, _ = PoolLoop.objects.get_or_create(pool=pool)
+        if loop.not_before is not None and timezone.now() < loop.not_before:
+            return None
         with structlog.contextvars.bound_contextvars(pool=pool.full_name):
             return _round(pool, loop)
 
 
 def pools_due(*, now: datetime) -> list[UUID]:
-    """Pools with an unanswered request, and those whose last round is too old; rows are made for new pools."""
+    """Pools with an unanswered request, and those whose last round is too old, save where a cluster asked for patience;
+    rows are made for new pools."""
     unknown = NodePool.objects.filter(loop__isnull=True).values_list("pk", flat=True)
     PoolLoop.objects.bulk_create([PoolLoop(pool_id=pk, wanted_at=now) for pk in sorted(unknown)], ignore_conflicts=True)
     due = PoolLoop.objects.filter(
         Q(wanted_round__gt=F("done_round")) | Q(reconciled_at__isnull=True) | Q(reconciled_at__lte=now - EVERY)
     )
+    due = due.exclude(not_before__gt=now)
     return list(due.order_by("wanted_at", "id").values_list("pool_id", flat=True))
 
 
@@ -82,6 +88,8 @@ def _round(pool: NodePool, loop: PoolLoop) -> Plan | None:
     except GatewayError as error:
         message = f"{type(error).__name__}: {error}"[:1000]
         PoolLoop.objects.filter(pk=loop.pk).update(error=message, updated_at=timezone.now())
+        if isinstance(error, Throttled):
+            patience_keep(cluster=pool.cluster, error=error)
         log.warning("pool.unanswered", error=message)
         return None
     _remember(pool, loop, wanted, confirmed.plan, problems, now)

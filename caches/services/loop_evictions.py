@@ -19,7 +19,7 @@ from caches.domain.pacing import hold_back
 from caches.domain.plans import Plan
 from caches.domain.pool_view import EntryView, NodeView, PoolView
 from caches.domain.states import is_present
-from controlplane.clusters.gateway import ClusterGateway, GatewayError
+from controlplane.clusters.gateway import ClusterGateway, GatewayError, Throttled
 
 ROUNDS = 3
 
@@ -66,6 +66,8 @@ class _Desk:
             if digests - waiting:
                 consumers = self.gateway.consumers(node.name, node.uid)
                 self.in_use[node.uid] = frozenset().union(*(consumer.digests for consumer in consumers))
+        except Throttled:
+            raise  # of the whole cluster: asking for the next node would be asking too much again
         except GatewayError as error:
             log.warning("eviction.unconfirmed", node=node.name, error=f"{type(error).__name__}: {error}")
             self.in_use[node.uid] = None

@@ -142,8 +142,10 @@ class KindReader(threading.Thread):
 
 
 def backoff(failures: int, error: BaseException | None = None) -> float:
-    """Seconds to wait after so many failures in a row: doubling, capped, half of it left to chance."""
+    """Seconds to wait after so many failures in a row: doubling, capped, half of it left to chance, and never less than
+    the cluster asked for."""
     seconds: float = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(failures - 1, 10))
+    seconds *= random.uniform(0.5, 1.0)
     if isinstance(error, Throttled):
-        seconds = max(seconds, error.retry_after_seconds)
-    return seconds * random.uniform(0.5, 1.0)
+        seconds = max(seconds, error.retry_after_seconds + random.uniform(0.0, FIRST_BACKOFF_SECONDS))
+    return seconds

@@ -168,4 +168,6 @@ def test_it_waits_longer_each_time_but_not_for_ever() -> None:
         waits = [backoff(failures) for _ in range(50)]
         assert longest / 2 <= min(waits) <= max(waits) <= longest
         assert len(set(waits)) > 10, "a fleet of watchers must not come back at once"
-    assert backoff(1, Throttled("slowly", 20.0)) >= 10.0
+    told = [backoff(1, Throttled("slowly", 20.0)) for _ in range(50)]
+    assert 20.0 <= min(told) < max(told) <= 20.5, "never sooner than it was told, and not all at once"
+    assert max(backoff(50, Throttled("slowly", 1.0)) for _ in range(50)) > 2.0, "nor sooner because it was told once"

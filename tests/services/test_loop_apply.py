@@ -140,7 +140,8 @@ def test_labels_that_cannot_be_set_leave_the_pool_dirty(
     world.observe()
     gateway.fail("set_node_labels", error, times=1)
     assert pool_reconcile(pool_id=world.pool.pk) is None
-    assert dirty(world) and world.pool.pk in pools_due(now=world.loop().updated_at)
+    loop = world.loop()
+    assert dirty(world) and world.pool.pk in pools_due(now=loop.not_before or loop.updated_at)
     world.reconcile()
     world.observe()
     assert ready_label(version.artifact.digest) in world.node("n1").labels

@@ -113,6 +113,8 @@ class World:
         self.pool.refresh_from_db()
 
     def reconcile(self) -> Plan:
+        """A round, later than any patience that the cluster asked for."""
+        PoolLoop.objects.filter(pool=self.pool, not_before__isnull=False).update(not_before=None)
         plan = pool_reconcile(pool_id=self.pool.pk)
         assert plan is not None, self.loop().error
         return plan

@@ -39,7 +39,7 @@ def refusal(
     if "/secrets" in path:
         message = str(document.get("reason", ""))
     said = f"{method} {path}: {status} {message}".strip()[:MESSAGE_LENGTH]
-    if status == 429:
+    if status == 429 or (status == 503 and headers.get("Retry-After")):
         return Throttled(said, retry_after(headers.get("Retry-After", ""), now))
     if status == 401:
         return Refused(f"The API server does not accept Hearth's credentials. {said}")

@@ -141,6 +141,7 @@ class OwnCache:
 
 def _pause(failures: int, error: GatewayError | None) -> float:
     seconds: float = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10))
+    seconds *= random.uniform(0.5, 1.0)
     if isinstance(error, Throttled):
-        seconds = max(seconds, error.retry_after_seconds)
-    return seconds * random.uniform(0.5, 1.0)
+        seconds = max(seconds, error.retry_after_seconds + random.uniform(0.0, FIRST_PAUSE_SECONDS))
+    return seconds
