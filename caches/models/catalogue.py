@@ -12,7 +12,7 @@ class SourceConnection(Row):
     """Where a store is and what may be read. Credentials live in a secret of this name, never here.
 
     ``allowed`` lists buckets (S3), absolute root folders (Filesystem) or repositories (HuggingFace: organisation/name,
-    organisation, or * for all); nothing else is read through it.
+    organisation, or * for all; Registry: repositories or folders of them); nothing else is read through it.
     """
 
     name = models.SlugField(max_length=63, unique=True)

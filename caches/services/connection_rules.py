@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from django.conf import settings
 
 from caches.models import SourceConnection
-from caches.sources import allowed, hub_uri
+from caches.sources import allowed, hub_uri, registry
 from controlplane.clusters.documents import SourceType
 from controlplane.errors import FieldError, HearthError, Transient
 
@@ -18,6 +18,10 @@ _SECRET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,98}[a-z0-9])?")
 MAX_RATE = 10**15
 MAX_ENDPOINT = 500
 _REGION = re.compile(r"[a-z0-9-]{0,64}")
+_CHECKS: Mapping[str, Callable[[str], None]] = {
+    SourceType.HUGGING_FACE: hub_uri.check_repository,
+    SourceType.REGISTRY: registry.check_repository,
+}
 
 
 def connection_problems(connection: SourceConnection) -> list[FieldError]:
@@ -67,7 +71,9 @@ def _place_problems(connection: SourceConnection) -> Iterator[FieldError]:
             except HearthError as error:
                 yield FieldError("allowed", error.code, error.detail)
         return
-    check_place = hub_uri.check_repository if connection.type == SourceType.HUGGING_FACE else allowed.check_bucket
+    check_place = _CHECKS.get(connection.type, allowed.check_bucket)
+    if connection.type == SourceType.REGISTRY and not connection.endpoint:
+        yield _wrong("endpoint", "endpoint", "A Registry connection names its registry, for example https://registry.")
     for place in connection.allowed:
         try:
             check_place(place)

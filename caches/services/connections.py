@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -16,8 +16,9 @@ from django.utils import timezone
 from caches.models import SourceConnection
 from caches.services.connection_rules import connection_problems
 from caches.services.pool_rounds import pools_mark_dirty
-from caches.sources import open_source
+from caches.sources import open_registry, open_source
 from caches.sources.base import Source
+from caches.sources.registry import RegistryClient
 from caches.sources.secrets import read_secret
 from controlplane.audit.services import Actor, audit_write
 from controlplane.celery import publish_on_commit
@@ -68,6 +69,21 @@ def connection_source(connection: SourceConnection) -> Iterator[Source]:
         yield source
     finally:
         source.close()
+
+
+def connection_registry(connection: SourceConnection | None) -> RegistryClient:
+    """The connection's registry, opened with its secret; None: the one that a reference names. Close it after use."""
+    private = settings.SOURCE_PRIVATE_ADDRESSES
+    if connection is None:
+        return open_registry(None, {}, allow_private=private)
+    if connection.type != SourceType.REGISTRY:
+        raise Invalid(
+            "connection:user:no-registry",
+            f"Connection {connection.name} is of type {connection.type}: it leads to no registry.",
+            next_step="Name a connection of type Registry, or none.",
+            errors=[FieldError("connection", "connection:user:no-registry", "It must be of type Registry.")],
+        )
+    return open_registry(connection_spec(connection), read_secret(connection.secret_name), allow_private=private)
 
 
 def connection_create(
@@ -167,8 +183,12 @@ def connection_check(*, connection_id: UUID) -> SourceConnection:
         raise _missing()
     state, message = "Reachable", ""
     try:
-        with connection_source(connection) as source:
-            source.probe()
+        if connection.type == SourceType.REGISTRY:
+            with closing(connection_registry(connection)) as registry:
+                registry.probe()
+        else:
+            with connection_source(connection) as source:
+                source.probe()
     except HearthError as error:
         denied = getattr(error, "reason", "") == Reason.ACCESS_DENIED
         state, message = "AccessDenied" if denied else "Unreachable", f"{error.detail} {error.next_step}"[:1000]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from controlplane.clusters.documents import ConnectionSpec, SourceType
+from controlplane.clusters.documents import ConnectionSpec, Reason, SourceType
+from controlplane.errors import Permanent
 
 if TYPE_CHECKING:
     from caches.sources.base import Source
+    from caches.sources.registry import RegistryClient
 
 
 def open_source(connection: ConnectionSpec, secret: Mapping[str, str], *, allow_private: bool = True) -> Source:
@@ -27,6 +29,25 @@ def open_source(connection: ConnectionSpec, secret: Mapping[str, str], *, allow_
         from caches.sources.huggingface import HuggingFaceSource
 
         return HuggingFaceSource(connection, secret, allow_private=allow_private)
+    if connection.type == SourceType.REGISTRY:
+        raise Permanent(
+            "source:user:holds-images",
+            f"Connection {connection.name} leads to a registry of container images, not to files.",
+            reason=Reason.INVALID_REQUEST,
+            next_step="Register a version through a connection of another type, and an image through this one.",
+        )
     from caches.sources.filesystem import FilesystemSource
 
     return FilesystemSource(connection)
+
+
+def open_registry(
+    connection: ConnectionSpec | None, secret: Mapping[str, str], *, allow_private: bool = True
+) -> RegistryClient:
+    """A client for the registry of this connection, or (None) for the one that a reference names, without credentials.
+
+    ``secret`` has username and password, or token. Close it after use; raises as ``open_source``.
+    """
+    from caches.sources.registry import RegistryClient
+
+    return RegistryClient(connection, secret, allow_private=allow_private)

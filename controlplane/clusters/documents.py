@@ -78,6 +78,7 @@ class SourceType(StrEnum):
     S3 = "S3"
     FILESYSTEM = "Filesystem"
     HUGGING_FACE = "HuggingFace"
+    REGISTRY = "Registry"  # of container images: asked by the control plane alone, holds no weights
 
 
 class Algorithm(StrEnum):
@@ -130,7 +131,7 @@ class ConnectionSpec:
     addressing: str = "path"  # "path" or "virtual"
     ca_bundle: str = ""  # PEM text
     secret_name: str = ""
-    allowed: tuple[str, ...] = ()  # buckets (S3), root folders (Filesystem) or repositories (HuggingFace)
+    allowed: tuple[str, ...] = ()  # buckets (S3), root folders (Filesystem) or repositories
     bytes_per_second: int | None = None  # this node's share of the store's limit; None is unlimited
 
 

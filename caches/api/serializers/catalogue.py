@@ -62,7 +62,7 @@ class ConnectionInput(ConnectionChanges):
         child=serializers.CharField(max_length=500),
         min_length=1,
         max_length=100,
-        help_text="buckets (S3), root folders (Filesystem), repositories or organisations (HuggingFace)",
+        help_text="buckets (S3), root folders (Filesystem), repositories (HuggingFace, Registry)",
     )
 
 
