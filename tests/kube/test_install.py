@@ -1,0 +1,185 @@
+"""Hearth's own processes on real nodes, installed as the runbook says, at work and through what happens to pods.
+
+Images, probes, accounts, read-only roots and admission policies are the real ones of deploy/base.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+from redis import Redis
+
+from caches.agent.store import name_of
+from controlplane.clusters.kubernetes import names
+from controlplane.embedded.kube import cgroups
+from controlplane.embedded.kube.node import KubeNode
+from controlplane.embedded.seaweed import S3
+from tests.kube.deployed import Site, Web, blocks
+from tests.kube.forward import Forward
+from tests.kube.hearth import LABEL, MIB, noise
+from tests.kube.real import InstalledKube
+from tests.sources.conftest import Bucket, make_bucket
+from tests.waiting import until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(900)]
+
+DATABASE = "hearth_installed"
+POOL = "walk"
+SIZE = 16 * MIB
+
+
+def at(url: str, place: str, path: str) -> str:
+    """The same server at another place."""
+    parts = urlsplit(url)
+    login = parts.netloc.rpartition("@")[0]
+    return urlunsplit((parts.scheme, f"{login}@{place}", path, "", ""))
+
+
+@pytest.fixture
+def inside(installed_kube: InstalledKube) -> Iterator[Callable[[str], str]]:
+    """``inside(url)`` is host and port at which pods reach a server of this machine."""
+    address = installed_kube.cluster.control.network.service_address
+    with ExitStack() as stack:
+
+        def let_in(url: str) -> str:
+            parts = urlsplit(url)
+            forward = stack.enter_context(Forward(address, (str(parts.hostname), int(parts.port or 0))))
+            return urlsplit(forward.endpoint).netloc
+
+        yield let_in
+
+
+@pytest.fixture
+def bucket(s3_server: S3) -> Bucket:
+    return make_bucket(
+        s3_server.endpoint, {"access_key_id": s3_server.access_key, "secret_access_key": s3_server.secret_key}
+    )
+
+
+@pytest.fixture
+def site(
+    installed_kube: InstalledKube, bucket: Bucket, valkey_url: str, inside: Callable[[str], str], tmp_path: Path
+) -> Iterator[Site]:
+    """An overlay and secrets, with a database and a broker of its own; nothing is installed yet."""
+    kube, database = installed_kube.cluster, os.environ["DATABASE_URL"]
+    made = Site(tmp_path, kube.kubeconfig)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {DATABASE}")
+    made.write(
+        image=installed_kube.image,
+        roots=["/opt/dlami/nvme", str(kube.cache_path)],
+        database_url=at(database, inside(database), f"/{DATABASE}"),
+        redis_url=at(valkey_url, inside(valkey_url), "/7"),
+        secret_key=hashlib.sha256(os.urandom(32)).hexdigest(),
+        models_json=str(bucket.secret).replace("'", '"'),
+    )
+    installed_kube.client.merge(f"{names.NODES}/node-a", {"metadata": {"labels": {LABEL: POOL}}}, manager="test")
+    yield made
+    made.clear()
+    installed_kube.client.delete(f"{names.DAEMON_SETS}/hearth-agent-{POOL}")
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)")
+    with Redis.from_url(at(valkey_url, urlsplit(valkey_url).netloc.rpartition("@")[2], "/7")) as broker:
+        broker.flushdb()
+
+
+def pinned(web: Web, bucket: Bucket, model: str) -> str:
+    """Register a model of two files and pin it; the operation's id."""
+    for number in range(2):
+        content = noise(f"{bucket.name}/{model}/{number}", SIZE // 2)
+        bucket.put(f"{model}/model-{number}.safetensors", content, ChecksumAlgorithm="SHA256")
+    source = {"connection": "models", "uri": f"s3://{bucket.name}/{model}"}
+    succeeds(web, web.api("POST", f"models/{model}/versions", {"version": "v1", "source": source})["id"])
+    wanted = {"model": model, "version": "v1", "pools": [f"prod.{POOL}"]}
+    assert web.api("POST", "pins?dry_run=true", wanted)["refusals"] == []
+    return str(web.api("POST", "pins", wanted)["id"])
+
+
+def succeeds(web: Web, operation: str) -> None:
+    def ended() -> bool:
+        found = web.api("GET", f"operations/{operation}?wait=5")
+        assert found["state"] not in ("Failed", "Canceled"), found
+        return bool(found["state"] == "Succeeded")
+
+    until(ended, f"operation {operation} succeeds", seconds=240)
+
+
+def on_disk(node: KubeNode, web: Web, model: str) -> dict[str, str]:
+    digest = web.api("GET", f"models/{model}/versions/v1")["digest"]
+    tree = node.store / "hearth" / "weights" / name_of(digest)
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tree.glob("*.safetensors")}
+
+
+def wanted(bucket: Bucket, model: str) -> dict[str, str]:
+    return {
+        f"model-{number}.safetensors": hashlib.sha256(noise(f"{bucket.name}/{model}/{number}", SIZE // 2)).hexdigest()
+        for number in range(2)
+    }
+
+
+def workers(nodes: list[KubeNode]) -> list[int]:
+    """Processes of Hearth's workers, on whatever node they are."""
+    found = []
+    for pid in (pid for node in nodes for pid in cgroups.processes(node.cgroup)):
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"controlplane.celery\0worker" in command:
+            found.append(pid)
+    return found
+
+
+def test_it_is_installed_as_the_runbook_says_and_outlives_its_pods(
+    installed_kube: InstalledKube, site: Site, bucket: Bucket, inside: Callable[[str], str]
+) -> None:
+    [install] = blocks("sh", "3. Secrets, then everything")
+    said = site.sh(install)
+    password = re.findall(r"Password \(shown this once\): (\S+)", said)[-1]
+    kube = installed_kube.cluster
+    node = kube.nodes["node-a"]
+    with site.forward() as web:
+        page = web.request("GET", "/login")
+        [style, *_] = re.findall(r'href="(/static/[^"]+\.css)"', page.data.decode())
+        assert web.request("GET", style).status == 200, "the image has the static files"
+        assert web.request("GET", "/login", headers={"Host": "elsewhere.example"}).status == 400
+        web.sign_in("ada", password)
+
+        made = web.api("POST", "clusters", {"name": "prod", "type": "Kubernetes", "address": "in-cluster"})
+        assert made["error"] == "", "web has a token with which it can try the cluster"
+        pool = {"cluster": "prod", "name": POOL, "selector": {LABEL: POOL}, "cache_path": str(kube.cache_path)}
+        web.api("POST", "node-pools", pool | {"status_interval_seconds": 1, "evict_grace_seconds": 0})
+        connection = {"name": "models", "type": "S3", "region": "us-east-1", "secret_name": "models"}
+        place = f"http://{inside(bucket.endpoint)}"
+        web.api("POST", "source-connections", connection | {"endpoint": place, "allowed": [bucket.name]})
+        succeeds(web, pinned(web, bucket, "llama"))
+        assert on_disk(node, web, "llama") == wanted(bucket, "llama")
+        assert web.api("POST", "clusters/prod/adopt?dry_run=true")["known"] == 1, "web may read what is published"
+
+        # Both at once, in the middle of a pin: the other watcher takes over, the worker comes back and goes on.
+        until(site.leader, "a watcher leads", seconds=120)
+        leader = site.leader()
+        operation = pinned(web, bucket, "qwen")
+        for pid in workers(list(kube.nodes.values())):
+            os.kill(pid, signal.SIGKILL)
+        site.kubectl(f"delete pod {leader} --force --grace-period=0")
+        until(lambda: site.leader() not in ("", leader), "the other watcher leads", seconds=120)
+        succeeds(web, operation)
+        assert on_disk(node, web, "qwen") == wanted(bucket, "qwen")
+
+        for pin in web.api("GET", "pins")["items"]:
+            web.api("DELETE", f"pins/{pin['id']}")
+        succeeds(web, web.api("DELETE", f"node-pools/prod.{POOL}")["id"])
+        assert not list((node.store / "hearth" / "weights").glob("sha256-*")), "agents remove their files themselves"
+        agents = site.sh("kubectl -n hearth-nodes get daemonset -o name")
+        assert f"hearth-agent-{POOL}" not in agents
