@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
 from routing.dataplane.fleet import Endpoint, Fleet, Variant
 from routing.dataplane.heads import Header
 from routing.domain.deciding import Key, key_of
-from routing.domain.keys import Audience, boundaries, override, tenant_salt
+from routing.domain.keys import Audience, Boundary, boundaries, override, tenant_salt
 from routing.domain.requests import KINDS, RequestKind, parts
 
 _ENDPOINT = re.compile(r"/endpoints/([^/?]{1,63})(/[^?]*)?(\?.*)?")
@@ -123,16 +124,19 @@ def _key(
     if policy.prefix_aware is None or not policy.extensions.inspect_bodies:
         return None
     stream = parts(kind, body, strict=policy.extensions.strict_text)
-    found = list[int]()
-
-    def counted() -> Any:
-        for boundary in boundaries(secret, audience, stream, policy.prefix_aware.prefix_length):  # type: ignore[union-attr]
-            found.append(boundary.digest)
-            yield boundary
-
-    key = key_of(policy, counted(), variant.config.hot)
-    variant.sketch.add(found)
+    found = boundaries(secret, audience, stream, policy.prefix_aware.prefix_length)
+    if not variant.sketch.samples():
+        return key_of(policy, found, variant.config.hot)
+    met: list[Boundary] = []
+    key = key_of(policy, _kept(found, met), variant.config.hot)
+    variant.sketch.add((one.digest for one in chain(tuple(met), found)), variant.config.hot)
     return key
+
+
+def _kept(found: Iterable[Boundary], met: list[Boundary]) -> Iterator[Boundary]:
+    for boundary in found:
+        met.append(boundary)
+        yield boundary
 
 
 class _Body:

@@ -108,7 +108,7 @@ def local_threshold(threshold: int, routers: int) -> int:
     if routers <= 1:
         return threshold
     share = threshold / routers
-    return max(1, math.ceil(share + 1.5 * math.sqrt(share)))
+    return min(threshold, max(1, math.ceil(share + 1.5 * math.sqrt(share))))
 
 
 def _by_key(situation: Situation, able: Sequence[Member], key: Key, draw: int) -> Decision:

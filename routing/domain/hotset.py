@@ -7,36 +7,49 @@ aged, make the hot set; a request's key is then its shallowest beginning outside
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 CAPACITY = 4096  # digests that a router holds at most
+ALL_OF_FIRST, ONE_IN = 64, 8  # requests between two publications that are counted
+FEWEST = 10  # that make anything hot
 HEAVIEST = 256  # digests that it tells of, and that the sums keep
 
 
 class Sketch:
     """The heaviest of many digests in constant memory, at constant cost for each (Misra and Gries).
 
-    A digest is never counted too high, and too low by at most what was added over ``capacity``. One thread.
+    A digest is never counted too high, and too low by at most what was added over ``capacity`` and by its depth. One
+    thread.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
         self.requests = 0
+        self._seen = 0
         self._counts: dict[int, int] = {}
 
-    def add(self, digests: Iterable[int]) -> None:
-        """One request's boundaries, from the shallowest on, as far as they were looked at."""
+    def samples(self) -> bool:
+        """Whether the next request is to be added: all at first, so that little traffic tells something, then some."""
+        self._seen += 1
+        return self._seen <= ALL_OF_FIRST or self._seen % ONE_IN == 0
+
+    def add(self, digests: Iterable[int], hot: Collection[int] = ()) -> None:
+        """One request's boundaries, from the shallowest on. No more are taken than could be heavy: none behind one that
+        is new and not ``hot``, as a beginning is never heavier than its own beginning."""
         self.requests += 1
         for digest in digests:
-            self._counts[digest] = self._counts.get(digest, 0) + 1
+            before = self._counts.get(digest, 0)
+            self._counts[digest] = before + 1
+            if not before and digest not in hot:
+                break
         if len(self._counts) > self.capacity:
             self._counts = {digest: count - 1 for digest, count in self._counts.items() if count > 1}
 
     def take(self) -> Counted:
         """What was counted since the last call, the heaviest of it."""
         taken = Counted(self.requests, _heaviest(self._counts))
-        self.requests, self._counts = 0, {}
+        self.requests, self._seen, self._counts = 0, 0, {}
         return taken
 
 
@@ -74,16 +87,16 @@ def aged(before: Counted, now: Counted, keep: float = 0.8) -> Counted:
     return Counted(before.requests * keep + now.requests, _heaviest(counts))
 
 
-def hot_set(before: HotSet, counted: Counted, instances: int, hot_fraction: float, enough: int = 50) -> HotSet:
+def hot_set(before: HotSet, counted: Counted, instances: int, hot_fraction: float) -> HotSet:
     """The hot set that follows ``before``.
 
-    Hot is what more than ``hot_fraction / instances`` of the requests began with; what is hot already stays so down to
-    half of that, so that a share near the limit does not move keys to and fro. Under ``enough`` requests, or with fewer
-    than two instances, nothing changes: too little is known, or nothing is to be spread.
+    Hot is what more than ``hot_fraction / instances`` of the requests began with, and no fewer than FEWEST; what is hot
+    already stays so down to half of that, so that a share near the limit does not move keys to and fro. Without enough
+    requests to tell, or with fewer than two instances to spread them over, nothing changes.
     """
-    if counted.requests < enough or instances < 2:
+    if counted.requests < FEWEST or instances < 2:
         return before
-    limit = hot_fraction / instances * counted.requests
+    limit = max(hot_fraction / instances * counted.requests, FEWEST - 0.5)
     digests = frozenset(
         digest for digest, count in counted.counts.items() if count > (limit / 2 if digest in before.digests else limit)
     )

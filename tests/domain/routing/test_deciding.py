@@ -186,4 +186,4 @@ def test_a_router_allows_its_share_and_some_slack(threshold: int, routers: int, 
 
 @given(st.integers(1, 1024), st.integers(1, 64))
 def test_more_routers_never_allow_more_each(threshold: int, routers: int) -> None:
-    assert 1 <= local_threshold(threshold, routers + 1) <= max(local_threshold(threshold, routers), 3)
+    assert 1 <= local_threshold(threshold, routers + 1) <= local_threshold(threshold, routers) <= threshold
