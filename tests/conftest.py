@@ -4,6 +4,7 @@ tests/plugins, rows from tests/factories.py.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
     from controlplane.accounts.models import User
 
 
-# How long an example takes says how busy the machine is; a test that hangs meets pytest's own bound.
-hypothesis_settings.register_profile("hearth", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says how busy the machine is; a test that hangs meets pytest's own bound. What CI says of a
+# commit depends on the commit alone; on people's machines every run looks at other examples.
+hypothesis_settings.register_profile(
+    "hearth", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+)
 hypothesis_settings.load_profile("hearth")
 
 
