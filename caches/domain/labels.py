@@ -7,6 +7,7 @@ those are never touched.
 
 from __future__ import annotations
 
+import functools
 from uuid import UUID, uuid5
 
 WEIGHTS_READY = "inference.sagemaker.aws.amazon.com/weights-cache-ready."
@@ -15,6 +16,7 @@ _DIGESTS = UUID("6f1d2c1e-5a3b-4a7e-9d0c-2f8f7a6b1c40")  # names within it are d
 _DERIVED = 5
 
 
+@functools.lru_cache(maxsize=65536)  # a round asks for the same few on every node
 def cache_uid(digest: str) -> str:
     """The uid by which labels name the artifact with this digest, e.g. ``sha256:…``."""
     return str(uuid5(_DIGESTS, digest))
@@ -25,6 +27,7 @@ def ready_label(digest: str) -> str:
     return f"{WEIGHTS_READY}{cache_uid(digest)}"
 
 
+@functools.lru_cache(maxsize=65536)
 def is_ready_label(name: str) -> bool:
     """Whether a label is one that Hearth sets and may remove."""
     if not name.startswith(WEIGHTS_READY):

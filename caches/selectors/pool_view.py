@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db.models import Q
-
 from caches.domain.pool_view import (
     ArtifactFacts,
     DailyWindow,
@@ -21,8 +19,9 @@ from caches.domain.pool_view import (
     PoolPolicy,
     PoolView,
 )
-from caches.models import CacheEntry, ConsumerSeen, Pin
+from caches.models import ConsumerSeen, Pin
 from caches.selectors.artifact_facts import artifact_origins
+from caches.selectors.entry_rows import EntryRow, PoolRows, pool_rows
 from caches.selectors.transfers import throughput_by_connection
 from controlplane.clusters.documents import Action, ArtifactKind, EntryState, NodeState
 from controlplane.clusters.freshness import is_fresh, node_state
@@ -33,22 +32,29 @@ _DIGEST_NAME = re.compile(r"sha256-[0-9a-f]{64}")  # as the agent names trees
 
 
 def pool_view(
-    pool: NodePool, *, now: datetime, extra_pins: Sequence[PinView] = (), without_pins: Collection[UUID] = ()
+    pool: NodePool,
+    *,
+    now: datetime,
+    extra_pins: Sequence[PinView] = (),
+    without_pins: Collection[UUID] = (),
+    rows: PoolRows | None = None,
 ) -> PoolView:
     """The pool as stored. ``in_use`` is what the watcher last saw of the consumers (None when that is too old): good
-    for pages and forecasts, never for an eviction. ``extra_pins`` and ``without_pins`` ask "what if".
+    for pages and forecasts, never for an eviction. ``extra_pins`` and ``without_pins`` ask "what if"; ``rows`` are the
+    pool's where the caller has read them already.
     """
-    nodes = list(Node.objects.filter(pool=pool, lost_at__isnull=True).order_by("name"))
-    entries = _entries_by_node(nodes, now)
+    rows = rows if rows is not None else pool_rows(pool)
+    nodes = rows.nodes
+    entries = {node_id: [row for row in of.values() if _counts(row, now)] for node_id, of in rows.entries.items()}
     leaving = pool.deleting_at is not None
     pins = () if leaving else (*_pins(pool, without_pins), *extra_pins)
-    digests = {pin.digest for pin in pins} | {e.artifact.digest for rows in entries.values() for e in rows}
+    digests = {pin.digest for pin in pins} | {row.digest for of in entries.values() for row in of}
     partials = {node.pk: _partials(node, whole_too=leaving) for node in nodes}
     digests.update(*partials.values())
     origins = artifact_origins(digests)
     artifacts = {digest: origin.facts for digest, origin in origins.items()}
-    for row in (e for rows in entries.values() for e in rows):
-        artifacts.setdefault(row.artifact.digest, _unversioned(row))
+    for row in (row for of in entries.values() for row in of if row.digest not in artifacts):
+        artifacts[row.digest] = _unversioned(row)
     if leaving:
         for digest, size in {digest: size for sizes in partials.values() for digest, size in sizes.items()}.items():
             artifacts.setdefault(digest, ArtifactFacts(digest, digest[:19], ArtifactKind.WEIGHTS, size, "", ""))
@@ -112,24 +118,17 @@ def _pins(pool: NodePool, without: Collection[UUID]) -> tuple[PinView, ...]:
     return tuple(pin_view(pin, digest=pin.version.artifact.digest) for pin in rows if pin.version.artifact)
 
 
-def _entries_by_node(nodes: Sequence[Node], now: datetime) -> Mapping[UUID, list[CacheEntry]]:
-    rows = (
-        CacheEntry.objects.filter(node__in=nodes)
-        .filter(~Q(state__in=_GONE) | Q(desired=Action.ENSURE) | Q(hold_until__gt=now))
-        .select_related("artifact")
-        .defer("artifact__manifest")
-        .order_by("id")
-    )
-    found: dict[UUID, list[CacheEntry]] = {}
-    for row in rows:
-        found.setdefault(row.node_id, []).append(row)
-    return found
+def _counts(row: EntryRow, now: datetime) -> bool:
+    """Whether it is there, is to be, or is held: of what is gone nothing else is told."""
+    if row.state not in _GONE or row.desired == Action.ENSURE:
+        return True
+    return row.hold_until is not None and row.hold_until > now
 
 
 def _node_view(
     node: Node,
     pool: NodePool,
-    rows: Iterable[CacheEntry],
+    rows: Iterable[EntryRow],
     partials: Mapping[str, int],
     in_use: frozenset[str] | None,
     now: datetime,
@@ -163,11 +162,11 @@ def state_of(node: Node, pool: NodePool, now: datetime) -> NodeState:
     )
 
 
-def _entry_view(row: CacheEntry, pool: NodePool) -> EntryView:
+def _entry_view(row: EntryRow, pool: NodePool) -> EntryView:
     return EntryView(
-        digest=row.artifact.digest,
+        digest=row.digest,
         state=EntryState(row.state),
-        size_bytes=row.artifact.size_bytes,
+        size_bytes=row.size_bytes,
         bytes_on_disk=row.bytes_done,
         desired=Action(row.desired) if row.desired else None,
         attempts=row.attempts,
@@ -198,24 +197,15 @@ def _partials(node: Node, *, whole_too: bool = False) -> dict[str, int]:
     return found
 
 
-def _unversioned(row: CacheEntry) -> ArtifactFacts:
+def _unversioned(row: EntryRow) -> ArtifactFacts:
     """An artifact whose versions were deleted: it can be kept and evicted, not fetched."""
-    artifact = row.artifact
-    return ArtifactFacts(
-        artifact.digest,
-        artifact.digest[:19],
-        ArtifactKind(artifact.kind),
-        artifact.size_bytes,
-        "",
-        "",
-        artifact.witness,
-    )
+    return ArtifactFacts(row.digest, row.digest[:19], ArtifactKind(row.kind), row.size_bytes, "", "", row.witness)
 
 
-def _holds(nodes: Sequence[Node], entries: Mapping[UUID, Sequence[CacheEntry]], now: datetime) -> tuple[HoldView, ...]:
+def _holds(nodes: Sequence[Node], entries: Mapping[UUID, Sequence[EntryRow]], now: datetime) -> tuple[HoldView, ...]:
     uids = {node.pk: node.uid for node in nodes}
     return tuple(
-        HoldView(row.artifact.digest, row.hold_reason, row.hold_until, frozenset({uids[node_id]}))
+        HoldView(row.digest, row.hold_reason, row.hold_until, frozenset({uids[node_id]}))
         for node_id, rows in entries.items()
         for row in rows
         if row.hold_reason and (row.hold_until is None or row.hold_until > now)

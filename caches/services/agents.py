@@ -9,10 +9,12 @@ from django.conf import settings
 
 from caches.models import PoolLoop
 from caches.services.fan_out import fan_out
+from caches.services.round_budget import RoundBudget
 from controlplane.clusters.codec import dumps
 from controlplane.clusters.documents import POOL_LABEL
 from controlplane.clusters.gateway import ClusterGateway, Conflict, PoolAgent, Refused
 from controlplane.clusters.models import ClusterType, Node, NodePool
+from controlplane.clusters.node_labels import node_labels_told
 
 AGAIN_AFTER = timedelta(minutes=5)  # in case somebody removed or changed it
 
@@ -29,13 +31,15 @@ def pool_agent(pool: NodePool) -> PoolAgent:
     )
 
 
-def agents_apply(*, pool: NodePool, gateway: ClusterGateway, now: datetime) -> list[str]:
+def agents_apply(
+    *, pool: NodePool, gateway: ClusterGateway, now: datetime, budget: RoundBudget | None = None
+) -> list[str]:
     """Apply the pool's agents when they changed or long ago; returns what could not be done, as sentences."""
     if pool.cluster.type == ClusterType.LOCAL:
         return []
     if not settings.AGENT_IMAGE:
         return ["No node gets an agent, because HEARTH_AGENT_IMAGE is not set. Set it and restart the workers."]
-    problems = _nodes_mark(pool, gateway)
+    problems = _nodes_mark(pool, gateway, budget)
     agent = pool_agent(pool)
     agent_hash = hashlib.sha256(dumps(agent).encode()).hexdigest()
     fresh = PoolLoop.objects.filter(pool=pool, agent_hash=agent_hash, agent_applied_at__gt=now - AGAIN_AFTER)
@@ -49,7 +53,7 @@ def agents_apply(*, pool: NodePool, gateway: ClusterGateway, now: datetime) -> l
     return problems
 
 
-def _nodes_mark(pool: NodePool, gateway: ClusterGateway) -> list[str]:
+def _nodes_mark(pool: NodePool, gateway: ClusterGateway, budget: RoundBudget | None) -> list[str]:
     """Label the pool's nodes as its own, and take the label from those that it does not have any more."""
     live = Node.objects.filter(cluster=pool.cluster, lost_at=None).order_by("name")
     ours: list[tuple[Node, str | None]] = [
@@ -57,8 +61,10 @@ def _nodes_mark(pool: NodePool, gateway: ClusterGateway) -> list[str]:
     ]
     ours += [(node, None) for node in live.filter(labels__contains={POOL_LABEL: pool.name}).exclude(pool=pool)]
     answers, failure = fan_out(
-        lambda item: gateway.set_node_labels(item[0].name, item[0].uid, {POOL_LABEL: item[1]}), ours
+        lambda item: gateway.set_node_labels(item[0].name, item[0].uid, {POOL_LABEL: item[1]}), ours, budget=budget
     )
+    done = (answer.item for answer in answers if answer.error is None)
+    node_labels_told({node.pk: {POOL_LABEL: value} for node, value in done})
     if failure is not None and not isinstance(failure, Refused):
         raise failure
     problems = [] if failure is None else [f"Nodes of {pool.full_name} get no agent: {failure}"]

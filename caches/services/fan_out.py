@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from caches.services.round_budget import RoundBudget
 from controlplane.clusters.gateway import Conflict, GatewayError, NotFound, Refused
 
 T = TypeVar("T")
@@ -15,6 +16,7 @@ R = TypeVar("R")
 
 THREADS = 8
 FEW = 4  # as many are asked one after the other: threads would cost more than they save
+AT_LEAST = 32  # are asked even where the time was spent before
 REFUSALS = 3  # one may be about its item alone; more of them are a cluster that refuses Hearth
 
 
@@ -27,15 +29,23 @@ class Answer(Generic[T, R]):
     error: GatewayError | None = None
 
 
-def fan_out(work: Callable[[T], R], items: Sequence[T]) -> tuple[list[Answer[T, R]], GatewayError | None]:
+def fan_out(
+    work: Callable[[T], R], items: Sequence[T], *, budget: RoundBudget | None = None
+) -> tuple[list[Answer[T, R]], GatewayError | None]:
     """``work`` on every item, and what was answered. An error that concerns the whole cluster (it does not answer, it
-    is asked too much, it refuses) ends it: nothing more is asked, and the error is returned beside what was done."""
+    is asked too much, it refuses) ends it: nothing more is asked, and the error is returned beside what was done.
+    A ``budget`` that is spent ends it too: the rest is put off, except for the first few, so that work always goes on.
+    """
     ended: list[GatewayError] = []
     refused: list[GatewayError] = []
+    late: list[T] = []
     stop = threading.Event()
 
-    def one(item: T) -> Answer[T, R] | None:
+    def one(number: int, item: T) -> Answer[T, R] | None:
         if stop.is_set():
+            return None
+        if budget is not None and number >= AT_LEAST and budget.spent:
+            late.append(item)
             return None
         try:
             return Answer(item, result=work(item))
@@ -54,8 +64,10 @@ def fan_out(work: Callable[[T], R], items: Sequence[T]) -> tuple[list[Answer[T, 
             return None
 
     if len(items) <= FEW:
-        answers = [one(item) for item in items]
+        answers = [one(number, item) for number, item in enumerate(items)]
     else:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="fan-out") as pool:
-            answers = list(pool.map(one, items))
+            answers = list(pool.map(one, range(len(items)), items))
+    if budget is not None:
+        budget.put_off(len(late))
     return [answer for answer in answers if answer is not None], (ended[0] if ended else None)

@@ -13,6 +13,7 @@ from uuid import UUID
 import structlog
 from django.db import transaction
 from django.db.models import Case, DateTimeField, F, Q, Value, When
+from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from caches.domain.planning import pace, plan
@@ -21,6 +22,7 @@ from caches.domain.pool_view import PoolView, SharedLimits
 from caches.domain.states import is_moving_bytes
 from caches.models import CacheEntry, PoolLoop, SourceConnection
 from caches.selectors.artifact_facts import artifact_origins
+from caches.selectors.entry_rows import pool_rows
 from caches.selectors.pool_view import pool_view
 from caches.services.agents import agents_apply
 from caches.services.eviction_requests import evictions_withdraw
@@ -29,6 +31,7 @@ from caches.services.loop_evictions import evictions_confirm
 from caches.services.loop_memory import plan_document, refusals_announce
 from caches.services.patience import patience_keep
 from caches.services.pool_rounds import pools_mark_dirty
+from caches.services.round_budget import RoundBudget
 from controlplane.celery import publish
 from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.gateway import GatewayError, Throttled
@@ -39,13 +42,14 @@ from controlplane.locks import advisory_lock
 __all__ = ["pool_reconcile", "pools_due", "pools_mark_dirty"]
 
 EVERY = timedelta(seconds=30)
+EVICTIONS, AGENTS = 0.5, 0.25  # of a round's time at most, of what is left of it then
 
 log = structlog.get_logger(__name__)
 
 
 def pool_reconcile(*, pool_id: UUID) -> Plan | None:
-    """The applied plan. None when another worker is at this pool, or its cluster did not answer or asked for patience: it
-    stays dirty."""
+    """The applied plan. None when another worker is at this pool, or its cluster did not answer or asked for patience:
+    it stays dirty."""
     with advisory_lock(f"pool:{pool_id}") as mine:
         if not mine:
             return None
@@ -72,18 +76,32 @@ def pools_due(*, now: datetime) -> list[UUID]:
 
 
 def _round(pool: NodePool, loop: PoolLoop) -> Plan | None:
-    wanted, now = loop.wanted_round, timezone.now()
+    wanted, now, budget = loop.wanted_round, timezone.now(), RoundBudget.open()
     gateway = gateway_for(pool.cluster)
     try:
-        view = pool_view(pool, now=now)
+        rows = pool_rows(pool)
+        view = pool_view(pool, now=now, rows=rows)
         lag = scheduling_lag(pool.cluster)
         confirmed = evictions_confirm(
-            view=view, gateway=gateway, decide=lambda changed: _decide(pool, changed, now), now=now, lag=lag
+            view=view,
+            gateway=gateway,
+            decide=lambda changed: _decide(pool, changed, now),
+            now=now,
+            lag=lag,
+            budget=budget.share(EVICTIONS),
         )
         if any(entry.evict_requested for node in view.nodes for entry in node.entries):
             evictions_withdraw(plans=[confirmed.plan], pool_ids=[pool.pk])
-        problems = agents_apply(pool=pool, gateway=gateway, now=now) + plan_apply(
-            pool=pool, view=view, plan=confirmed.plan, gateway=gateway, now=now, leaving=confirmed.leaving
+        problems = agents_apply(pool=pool, gateway=gateway, now=now, budget=budget.share(AGENTS))
+        problems += plan_apply(
+            pool=pool,
+            rows=rows,
+            view=view,
+            plan=confirmed.plan,
+            gateway=gateway,
+            now=now,
+            leaving=confirmed.leaving,
+            budget=budget,
         )
     except GatewayError as error:
         message = f"{type(error).__name__}: {error}"[:1000]
@@ -92,7 +110,9 @@ def _round(pool: NodePool, loop: PoolLoop) -> Plan | None:
             patience_keep(cluster=pool.cluster, error=error)
         log.warning("pool.unanswered", error=message)
         return None
-    _remember(pool, loop, wanted, confirmed.plan, problems, now)
+    if budget.left_over:
+        log.info("pool.goes-on", left_over=budget.left_over)
+    _remember(pool, loop, wanted, confirmed.plan, problems, now, is_whole=not budget.left_over)
     if confirmed.leaving:
         publish("caches.pool_reconcile", str(pool.pk), countdown=lag.total_seconds())
     return confirmed.plan
@@ -129,20 +149,36 @@ def _limits_left(pool: NodePool, view: PoolView) -> SharedLimits:
     return SharedLimits({name: max(0, limit - taken[name]) for name, limit in limits.items()})
 
 
-def _remember(pool: NodePool, loop: PoolLoop, wanted: int, plan: Plan, problems: list[str], started: datetime) -> None:
+def _remember(
+    pool: NodePool,
+    loop: PoolLoop,
+    wanted: int,
+    plan: Plan,
+    problems: list[str],
+    started: datetime,
+    *,
+    is_whole: bool = True,
+) -> None:
+    """``is_whole`` False: the request is not answered yet, and the next round goes on with it at once."""
     now = timezone.now()
+    wanted_at = loop.wanted_at or started
+    changes: dict[str, object] = {
+        "reconciled_at": now,
+        "error": "; ".join(problems)[:1000],
+        "plan": plan_document(plan),
+        "updated_at": now,
+    }
+    if is_whole:
+        newer = When(wanted_round__gt=wanted, then=Value(now))
+        changes["done_round"] = wanted
+        changes["lag_seconds"] = max(0.0, (now - wanted_at).total_seconds())
+        changes["wanted_at"] = Case(newer, default=Value(None), output_field=DateTimeField())
+    else:
+        changes["wanted_round"] = Greatest(F("wanted_round"), F("done_round") + 1)
+        changes["wanted_at"] = wanted_at
     with transaction.atomic():
         # Once for each change: what was refused before is in the plan that this one replaces.
         refusals_announce(plan=plan, previous=loop.plan, round_number=wanted, pool=pool)
-        newer = When(wanted_round__gt=wanted, then=Value(now))
-        PoolLoop.objects.filter(pk=loop.pk).update(
-            done_round=wanted,
-            reconciled_at=now,
-            lag_seconds=max(0.0, (now - (loop.wanted_at or started)).total_seconds()),
-            wanted_at=Case(newer, default=Value(None), output_field=DateTimeField()),
-            error="; ".join(problems)[:1000],
-            plan=plan_document(plan),
-            updated_at=now,
-        )
-    if PoolLoop.objects.filter(pk=loop.pk, wanted_round__gt=wanted).exists():
+        PoolLoop.objects.filter(pk=loop.pk).update(**changes)
+    if not is_whole or PoolLoop.objects.filter(pk=loop.pk, wanted_round__gt=wanted).exists():
         publish("caches.pool_reconcile", str(pool.pk))

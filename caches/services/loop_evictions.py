@@ -19,6 +19,9 @@ from caches.domain.pacing import hold_back
 from caches.domain.plans import Plan
 from caches.domain.pool_view import EntryView, NodeView, PoolView
 from caches.domain.states import is_present
+from caches.services.fan_out import fan_out
+from caches.services.round_budget import RoundBudget
+from controlplane.clusters.documents import Action
 from controlplane.clusters.gateway import ClusterGateway, GatewayError, Throttled
 
 ROUNDS = 3
@@ -44,33 +47,52 @@ class _Desk:
     gateway: ClusterGateway
     lag: timedelta
     now: datetime
+    budget: RoundBudget | None = None
     cleared: set[Key] = dataclasses.field(default_factory=set)
     leaving: set[Key] = dataclasses.field(default_factory=set)
     in_use: dict[str, frozenset[str] | None] = dataclasses.field(default_factory=dict)
 
     def ask(self, wanted: Set[Key]) -> None:
-        """Take the labels of these entries away, then list the consumers of their nodes."""
-        for uid in sorted({uid for uid, _ in wanted}):
-            node = next(node for node in self.view.nodes if node.uid == uid)
-            digests = {digest for node_uid, digest in wanted if node_uid == uid}
-            self.cleared |= {(uid, digest) for digest in digests}
-            self._ask(node, digests)
+        """Take the labels of these entries away, then list the consumers of their nodes. Where no answer can be had,
+        or not in time, the node's use is unknown."""
+        self.cleared |= wanted
+        digests: dict[str, set[str]] = {}
+        for uid, digest in sorted(wanted):
+            digests.setdefault(uid, set()).add(digest)
+        silent = {uid for uid, used in self.in_use.items() if used is None}
+        nodes = [node for node in self.view.nodes if node.uid in digests and node.uid not in silent]
+        nodes.sort(key=_goes_on, reverse=True)
+        known = dict(self.in_use)
+        self.in_use.update(dict.fromkeys((node.uid for node in nodes), None))
+        answers, failure = fan_out(lambda node: self._ask(node, digests[node.uid]), nodes, budget=self.budget)
+        if failure is not None:
+            raise failure
+        for answer in answers:
+            if answer.result is None:
+                continue
+            uid, (waiting, used) = answer.item.uid, answer.result
+            self.leaving |= {(uid, digest) for digest in waiting}
+            if used is not None:
+                self.in_use[uid] = used
+            elif uid in known:
+                self.in_use[uid] = known[uid]
+            else:
+                del self.in_use[uid]
 
-    def _ask(self, node: NodeView, digests: Set[str]) -> None:
-        if self.in_use.get(node.uid, frozenset()) is None:
-            return
+    def _ask(self, node: NodeView, digests: Set[str]) -> tuple[Set[str], frozenset[str] | None] | None:
+        """What waits for the lag, and what is used where that was asked. None without an answer."""
         try:
             self.gateway.set_node_labels(node.name, node.uid, {ready_label(digest): None for digest in sorted(digests)})
             waiting = {digest for digest in digests if self._may_still_be_chosen(node, digest)}
-            self.leaving |= {(node.uid, digest) for digest in waiting}
-            if digests - waiting:
-                consumers = self.gateway.consumers(node.name, node.uid)
-                self.in_use[node.uid] = frozenset().union(*(consumer.digests for consumer in consumers))
+            if not digests - waiting:
+                return waiting, None
+            consumers = self.gateway.consumers(node.name, node.uid)
+            return waiting, frozenset().union(*(consumer.digests for consumer in consumers))
         except Throttled:
             raise  # of the whole cluster: asking for the next node would be asking too much again
         except GatewayError as error:
             log.warning("eviction.unconfirmed", node=node.name, error=f"{type(error).__name__}: {error}")
-            self.in_use[node.uid] = None
+            return None
 
     def _may_still_be_chosen(self, node: NodeView, digest: str) -> bool:
         entry = next((entry for entry in node.entries if entry.digest == digest), None)
@@ -83,6 +105,11 @@ class _Desk:
         return entry.unlabeled_at
 
 
+def _goes_on(node: NodeView) -> bool:
+    """Whether its agent was told to evict before: others must not take the turn of what goes on."""
+    return any(entry.desired is Action.EVICT for entry in node.entries)
+
+
 def evictions_confirm(
     *,
     view: PoolView,
@@ -90,9 +117,10 @@ def evictions_confirm(
     decide: Callable[[PoolView], Plan],
     now: datetime,
     lag: timedelta = timedelta(0),
+    budget: RoundBudget | None = None,
 ) -> Confirmed:
     """The plan of ``decide`` with confirmed evictions only: label gone for ``lag``, no use in a listing after that."""
-    plan, desk = decide(view), _Desk(view, gateway, lag, now)
+    plan, desk = decide(view), _Desk(view, gateway, lag, now, budget)
     for _ in range(ROUNDS):
         if _evicted(plan) <= desk.cleared:
             return _confirmed(plan, desk)

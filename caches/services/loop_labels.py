@@ -12,19 +12,24 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.utils import timezone
+
 from caches.domain.labels import is_ready_label, ready_label
 from caches.models import CacheEntry
+from caches.selectors.entry_rows import EntryRow
 from caches.services.fan_out import fan_out
+from caches.services.round_budget import RoundBudget
 from caches.services.unknown_copies import unknown_labels
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.gateway import ClusterGateway
 from controlplane.clusters.models import Node
+from controlplane.clusters.node_labels import node_labels_told
 
 # A watcher tells of a label later than Hearth has set it; within this time a missing one is nobody's doing.
 SEEN_WITHIN = timedelta(seconds=30)
 
-Rows = Mapping[str, CacheEntry]  # by digest
+Rows = Mapping[str, EntryRow]  # by digest
 Leaving = AbstractSet[tuple[str, str]]  # node uid, digest
 
 
@@ -46,18 +51,22 @@ def labels_apply(
     leaving: Leaving,
     gateway: ClusterGateway,
     now: datetime,
+    budget: RoundBudget | None = None,
 ) -> list[str]:
     """Make the labels right on these nodes; returns what could not be done, as sentences. GatewayError as raised."""
-    _leaving_remember(nodes, rows, leaving, now)
+    _leaving_remember(nodes, rows, leaving)
     unknown: dict[UUID, set[str]] = {node.pk: set() for node in nodes}
     for node_id, digest in unknown_labels(nodes):
         unknown[node_id].add(ready_label(digest))
     changes = [(node, _change(node, rows[node.pk], leaving, unknown[node.pk], now)) for node in nodes]
     asked = [(node, change) for node, change in changes if change.patch]
-    answers, failure = fan_out(lambda item: gateway.set_node_labels(item[0].name, item[0].uid, item[1].patch), asked)
+    answers, failure = fan_out(
+        lambda item: gateway.set_node_labels(item[0].name, item[0].uid, item[1].patch), asked, budget=budget
+    )
     done = [answer.item for answer in answers if answer.error is None]
     silent = [(node, change) for node, change in changes if not change.patch]
     _remember([change for _, change in (*done, *silent)], now)
+    node_labels_told({node.pk: change.patch for node, change in done})
     for node, change in done:
         _audit_repairs(node, change)
     if failure is not None:
@@ -69,12 +78,17 @@ def labels_apply(
 def _remember(changes: Sequence[_Change], now: datetime) -> None:
     labeled = [pk for change in changes for pk in change.labeled]
     cleared = [pk for change in changes for pk in change.cleared]
-    CacheEntry.objects.filter(pk__in=labeled).update(labeled_at=now)
-    CacheEntry.objects.filter(pk__in=cleared).update(labeled_at=None)
+    if labeled:
+        CacheEntry.objects.filter(pk__in=labeled).update(labeled_at=now)
+    if cleared:
+        CacheEntry.objects.filter(pk__in=cleared).update(labeled_at=None)
 
 
-def _leaving_remember(nodes: Sequence[Node], rows: Mapping[UUID, Rows], leaving: Leaving, now: datetime) -> None:
-    """Since when labels are away. Forgotten before a label comes back: the time must never outlive the absence."""
+def _leaving_remember(nodes: Sequence[Node], rows: Mapping[UUID, Rows], leaving: Leaving) -> None:
+    """Since when labels are away. Forgotten before a label comes back: the time must never outlive the absence.
+
+    They were taken away in the course of this round, so that its beginning would be too early.
+    """
     since, back = [], []
     for node in nodes:
         for digest, row in rows[node.pk].items():
@@ -83,8 +97,10 @@ def _leaving_remember(nodes: Sequence[Node], rows: Mapping[UUID, Rows], leaving:
                 since.append(row.pk)
             elif not away and row.unlabeled_at is not None:
                 back.append(row.pk)
-    CacheEntry.objects.filter(pk__in=since).update(unlabeled_at=now)
-    CacheEntry.objects.filter(pk__in=back).update(unlabeled_at=None)
+    if since:
+        CacheEntry.objects.filter(pk__in=since).update(unlabeled_at=timezone.now())
+    if back:
+        CacheEntry.objects.filter(pk__in=back).update(unlabeled_at=None)
 
 
 def _change(node: Node, rows: Rows, leaving: Leaving, unknown: AbstractSet[str], now: datetime) -> _Change:

@@ -18,6 +18,7 @@ from django.db import transaction
 from caches.models import NodeProjection
 from caches.services.fan_out import fan_out
 from caches.services.pool_rounds import pools_mark_dirty
+from caches.services.round_budget import RoundBudget
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.codec import dumps
 from controlplane.clusters.documents import NodeCacheSpec
@@ -56,11 +57,17 @@ def document_hash(spec: NodeCacheSpec) -> str:
     return hashlib.sha256(dumps(spec).encode()).hexdigest()
 
 
-def node_caches_apply(*, wanted: Sequence[Wanted], gateway: ClusterGateway, now: datetime) -> list[str]:
-    """Apply these specs; returns what could not be done, as sentences. GatewayError as raised by the cluster."""
+def node_caches_apply(
+    *, wanted: Sequence[Wanted], gateway: ClusterGateway, now: datetime, budget: RoundBudget | None = None
+) -> list[str]:
+    """Apply these specs, in this order; returns what could not be done, as sentences. GatewayError as raised by the
+    cluster. What the ``budget`` does not suffice for is left to the next round."""
     problems = []
     for start in range(0, len(wanted), CHUNK):
-        problems += _apply(wanted[start : start + CHUNK], gateway, now)
+        if start and budget is not None and budget.spent:
+            budget.put_off(len(wanted) - start)
+            break
+        problems += _apply(wanted[start : start + CHUNK], gateway, now, budget)
     return problems
 
 
@@ -85,7 +92,7 @@ def node_caches_compare(*, cluster_id: UUID, caches: Sequence[ObservedNodeCache]
     return len(changed)
 
 
-def _apply(wanted: Sequence[Wanted], gateway: ClusterGateway, now: datetime) -> list[str]:
+def _apply(wanted: Sequence[Wanted], gateway: ClusterGateway, now: datetime, budget: RoundBudget | None) -> list[str]:
     """What is about to be applied is written down first, so that the watcher can tell Hearth's own change from
     another's whichever is seen first."""
     known = {row.node_id: row for row in NodeProjection.objects.filter(node__in=[item.node for item in wanted])}
@@ -98,7 +105,7 @@ def _apply(wanted: Sequence[Wanted], gateway: ClusterGateway, now: datetime) -> 
         else:
             ready.append(item)
     _announce(ready, now)
-    answers, failure = fan_out(lambda item: _send(item, known.get(item.node.pk), gateway, now), ready)
+    answers, failure = fan_out(lambda item: _send(item, known.get(item.node.pk), gateway, now), ready, budget=budget)
     # What was done is known before anything is raised.
     _remember([(answer.item, answer.result) for answer in answers if answer.result and not answer.result.problem], now)
     if failure is not None:

@@ -171,7 +171,7 @@ def test_a_worker_killed_at_any_call_leaves_the_pool_for_the_next_one(
 def test_a_worker_killed_before_it_remembers_repeats_the_round(
     world: World, warm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*args: Any) -> None:
+    def killed(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
     PoolLoop.objects.update(done_round=0)
