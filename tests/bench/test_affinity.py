@@ -1,0 +1,114 @@
+"""What strategies make of real requests, in virtual time: hit rate, balance, time to the first token.
+
+``HEARTH_TRACE=/path/to/trace.jsonl make bench ARGS=tests/bench/test_affinity.py``; without a path a small made-up trace
+shows that the bench runs, and nothing else. The engines are a model (routing.domain.engine_model), the decisions are
+the routers' own functions. Peers' figures on the same trace are not measured here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from routing.domain.engine_model import EngineShape
+from routing.domain.placement import Member, moved
+from routing.domain.policies import RoutingPolicy, read_policy
+from routing.domain.replaying import Recorded, Replay, Replayed
+from tests.bench.traces import from_file, recorded
+
+pytestmark = pytest.mark.bench
+SMALL = EngineShape(cache_blocks=240)  # holds a seventh of what the workloads send, and some
+LONG = 32_768  # characters; covers what the workloads share and some of what they do not
+SEVEN = [Member(f"pod-{number}") for number in range(7)]
+
+
+def prefix(length: int, threshold: int, **extensions: object) -> RoutingPolicy:
+    config = {"PrefixLength": length, "ConcurrencyThreshold": threshold}
+    return read_policy({
+        "RoutingStrategy": "PREFIX_AWARE", "PrefixAwareRoutingConfig": config, "RoutingExtensions": extensions
+    })  # fmt: skip
+
+
+STRATEGIES = {
+    "RANDOM": read_policy({}),
+    "LEAST_OUTSTANDING_REQUESTS": read_policy({"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"}),
+    "PREFIX_AWARE, adaptive, T 16": prefix(8192, 16),
+    "PREFIX_AWARE, 8192 exactly, T 32": prefix(8192, 32, adaptive_depth=False),
+    "PREFIX_AWARE, 4096 exactly, T 32": prefix(4096, 32, adaptive_depth=False),
+    "PREFIX_AWARE, 2048 exactly, T 32": prefix(2048, 32, adaptive_depth=False),
+}
+
+
+def trace() -> tuple[str, list[Recorded]]:
+    if path := os.environ.get("HEARTH_TRACE"):
+        return Path(path).name, from_file(Path(path), speed=1.5)
+    return "made up (HEARTH_TRACE names a real one)", made(lambda draws, number: [0, draws.randrange(1, 400), -number])
+
+
+def made(ids: Callable[[random.Random, int], list[int]], count: int = 3000, rate: float = 12.0) -> list[Recorded]:
+    """Requests whose blocks ``ids`` names; each block four times as long as an id says."""
+    draws, now, lines = random.Random(17), 0.0, []
+    for number in range(1, count + 1):
+        now += draws.expovariate(rate)
+        chosen = [one * 10 + part for one in ids(draws, number) for part in range(4)]
+        lines.append(json.dumps({
+            "timestamp": now * 1000, "input_length": 512 * len(chosen), "output_length": draws.randrange(20, 400),
+            "hash_ids": chosen,
+        }))  # fmt: skip
+    return list(recorded(lines, prefix_length=LONG))
+
+
+WORKLOADS: dict[str, Callable[[random.Random, int], list[int]]] = {
+    "universal prefix": lambda draws, number: [0, 1, 2, draws.randrange(10, 400), number + 1000],
+    "one hot prefix, 40 %": lambda draws, number: [0, 7 if draws.random() < 0.4 else number + 1000, number + 10**6],
+    "all unique": lambda draws, number: [number + 1000],
+    "multi-turn": lambda draws, number: [0, *([draws.randrange(10, 300)] * draws.randrange(1, 4))],
+    "templates": lambda draws, number: [draws.randrange(1, 6), number + 1000],
+    "retrieval": lambda draws, number: [0, int(draws.paretovariate(1.1)) + 10, number + 10**6],
+}
+
+
+def row(name: str, routers: int, one: Replayed) -> str:
+    low, high = min(one.shares.values()), max(one.shares.values())
+    return (
+        f"{name:34} {routers:7} {one.hit_rate:7.1%} {low:6.1%}-{high:5.1%} {one.mean_ttft:8.2f} "
+        f"{one.ttft_at(0.5):7.2f} {one.ttft_at(0.99):7.2f} {one.most_in_flight:5}"
+    )
+
+
+HEAD = f"{'strategy':34} routers     hit        share     mean     p50     p99  most"
+
+
+def test_strategies_on_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    name, requests = trace()
+    lines = [f"trace: {name}, {len(requests)} requests, 7 modelled engines; seconds to the first token", HEAD]
+    for strategy, policy in STRATEGIES.items():
+        lines += [row(strategy, routers, Replay(policy, SEVEN, routers=routers).run(requests)) for routers in (1, 4, 8)]
+    keys = [one.boundaries[-1].digest for one in requests]
+    lines.append(f"keys moved 7 to 8: {moved(SEVEN, [*SEVEN, Member('pod-7')], keys):.1%}")
+    said(capsys, lines)
+
+
+def test_workloads_that_hurt(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each beside RANDOM on the same requests."""
+    policies = {"RANDOM": STRATEGIES["RANDOM"], "PREFIX_AWARE, 32768, adaptive, T 16": prefix(LONG, 16)}
+    lines = ["workloads made to hurt; the first line of each is RANDOM", HEAD]
+    for name, ids in WORKLOADS.items():
+        requests = made(ids)
+        lines.append(name)
+        lines += [row(of, 1, run(policy, requests)) for of, policy in policies.items()]
+    said(capsys, lines)
+
+
+def run(policy: RoutingPolicy, requests: Sequence[Recorded]) -> Replayed:
+    return Replay(policy, SEVEN, shape=SMALL).run(requests)
+
+
+def said(capsys: pytest.CaptureFixture[str], lines: list[str]) -> None:
+    with capsys.disabled():
+        print("\n" + "\n".join(lines))
