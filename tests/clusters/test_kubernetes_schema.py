@@ -83,7 +83,8 @@ def test_it_keys_the_lines_of_a_status() -> None:
 
 def test_it_shows_people_what_they_look_for() -> None:
     (version,) = schema.node_cache_definition()["spec"]["versions"]
-    assert [column["name"] for column in version["additionalPrinterColumns"]] == ["Desired", "Ready", "Free", "Age"]
+    columns = [column["name"] for column in version["additionalPrinterColumns"]]
+    assert columns == ["Desired", "Ready", "Free", "Reported", "Age"]
     known = walk(properties(schema.node_cache_definition())["status"])
     for column in version["additionalPrinterColumns"][:3]:
         assert any(column["jsonPath"].rpartition(".")[2] in rule.get("properties", {}) for rule in known)

@@ -23,7 +23,7 @@ from controlplane.embedded.processes import ROOT
 from tests.e2e.program import Program
 
 # The cluster's three nodes and three more would not fit into a small machine at once.
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.xdist_group("kube")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.xdist_group("run-kube")]
 
 WARM_SECONDS = 240.0
 
@@ -94,7 +94,7 @@ def test_it_warms_real_nodes_obeys_kubectl_and_leaves_nothing_behind(folder: Pat
         assert records.wait_until(lambda: warm(folder) == wanted, WARM_SECONDS), warm(folder)
 
         table = kubectl(folder, "get", "nodecaches").splitlines()
-        assert table[0].split() == ["NAME", "DESIRED", "READY", "FREE", "AGE"]
+        assert table[0].split() == ["NAME", "DESIRED", "READY", "FREE", "REPORTED", "AGE"]
         assert [line.split()[:3] for line in table[1:]] == [[name, "2", "2"] for name in wanted]
         with urllib.request.urlopen(f"{program.address}/login", timeout=60) as page:
             assert "Sign in" in page.read().decode()

@@ -174,6 +174,8 @@ def node_cache_definition() -> Json:
         {"name": "Desired", "type": "integer", "jsonPath": ".status.summary.desired"},
         {"name": "Ready", "type": "integer", "jsonPath": ".status.summary.ready"},
         {"name": "Free", "type": "string", "jsonPath": ".status.summary.free"},
+        # How old the three are: of a machine that died they stay as they were.
+        {"name": "Reported", "type": "date", "jsonPath": ".status.reportedAt"},
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
     return _definition(NODE_CACHE_KIND, "nodecaches", ["nc"], schema, columns, status=True)
@@ -215,16 +217,23 @@ def cache_roots_definition() -> Json:
     """The CustomResourceDefinition of CacheRoots, which admission reads and Hearth never does."""
     folder = {"type": "string", "pattern": FOLDER_PATTERN, "maxLength": 4096}
     paths = {"type": "array", "maxItems": 100, "x-kubernetes-list-type": "set", "items": folder}
+    properties = {
+        "paths": {**paths, "description": "Cache paths: the agents' own, which they write."},
+        "sourcePaths": {**paths, "description": "Folders that agents may read, and nothing else, as sources."},
+    }
     schema = {
         "type": "object",
         "description": "The folders of nodes that agents may have. Whoever installs Hearth writes it; Hearth cannot.",
         "required": ["spec"],
-        "properties": {"spec": {"type": "object", "required": ["paths"], "properties": {"paths": paths}}},
+        "properties": {"spec": {"type": "object", "required": ["paths"], "properties": properties}},
         "x-kubernetes-validations": [
             {"rule": f"self.metadata.name == '{ROOTS_NAME}'", "message": f"only the list named {ROOTS_NAME} is read"}
         ],
     }
-    columns = [{"name": "Paths", "type": "string", "jsonPath": ".spec.paths"}]
+    columns = [
+        {"name": "Paths", "type": "string", "jsonPath": ".spec.paths"},
+        {"name": "Sources", "type": "string", "jsonPath": ".spec.sourcePaths"},
+    ]
     return _definition(ROOTS_KIND, "cacheroots", [], schema, columns, status=False)
 
 

@@ -75,7 +75,7 @@ def build(say: Say) -> Binaries:
     with _locked(folder.with_suffix(".lock")):
         if not _complete(folder):
             require_space(folder.parent, _ROOM)
-            what = f"Building Kubernetes {kubernetes_version()} (once, five minutes)"
+            what = f"Building Kubernetes {kubernetes_version()} (once; minutes, more of them on a busy machine)"
             with Moving(what, say) as line:
                 _build(go, folder, line)
     return _in(folder)
