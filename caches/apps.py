@@ -11,11 +11,13 @@ class CachesConfig(AppConfig):
         """Tell the shared kernel what caches does: hear the watcher, step the operations of its kinds."""
         from caches.metrics import CachesCollector, loop_finding
         from caches.operation_kinds import register_handlers
+        from caches.services.publishing import published_forget
         from caches.sinks import CachesSink
-        from controlplane.clusters.sinks import register_sink
+        from controlplane.clusters.sinks import register_cluster_listener, register_sink
         from controlplane.web.readiness import METRICS, register_check
 
         METRICS.register(CachesCollector())
         register_check("loop", loop_finding)
         register_handlers()
         register_sink(CachesSink())
+        register_cluster_listener(published_forget)

@@ -13,7 +13,6 @@ from typing import Any
 
 from django.conf import settings
 
-from caches.services.publishing import published_forget
 from controlplane.audit.models import AuditEvent, Via
 from controlplane.audit.services import Actor
 from controlplane.clusters.gateway import Kind, ObservedNode
@@ -21,7 +20,7 @@ from controlplane.clusters.local.fleet import DEFAULT_POOLS, LocalFleet
 from controlplane.clusters.local.nodes import POOL_LABEL
 from controlplane.clusters.models import Cluster, ClusterType, NodePool
 from controlplane.clusters.registry import gateway_for
-from controlplane.clusters.services import cluster_create, nodes_relisted, pool_create
+from controlplane.clusters.services import cluster_create, cluster_identified, nodes_relisted, pool_create
 
 DEMO = Actor(name="demo", via=Via.COMMAND)
 CLUSTER = "local"
@@ -59,7 +58,7 @@ def fleet_create(nodes: int) -> Cluster:
 
 
 def kube_create(place: KubePlace) -> Cluster:
-    """The cluster ``kube``, its pools and node rows. Every start of it is a new and empty one."""
+    """The cluster ``kube``, its pools and node rows."""
     cluster = Cluster.objects.filter(name=KUBE_CLUSTER).first()
     if cluster is None:
         cluster = cluster_create(
@@ -67,7 +66,6 @@ def kube_create(place: KubePlace) -> Cluster:
         )
     if cluster.address != str(place.kubeconfig):
         return cluster  # a person's own cluster of this name
-    published_forget(cluster=cluster)
     _pools_create(cluster, {**POOL_SETTINGS, "cache_path": place.cache_path})
     return _seen(cluster)
 
@@ -88,5 +86,6 @@ def _pools_create(cluster: Cluster, values: Mapping[str, Any]) -> None:
 def _seen(cluster: Cluster) -> Cluster:
     listing = gateway_for(cluster).list(Kind.NODE)
     seen = [item for item in listing.items if isinstance(item, ObservedNode)]
+    cluster_identified(cluster_id=cluster.pk, uid=listing.cluster_uid)
     nodes_relisted(cluster_id=cluster.pk, items=seen, at=datetime.now(UTC))
     return cluster

@@ -11,6 +11,8 @@ import json
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
+from django.db import transaction
+
 from caches.domain.manifests import manifest_decode
 from caches.models import Artifact, ModelVersion, PoolLoop, PublishedManifest, VersionState
 from caches.selectors.artifact_facts import ArtifactOrigin, artifact_origins
@@ -79,10 +81,13 @@ def origin_of(found: ArtifactOrigin) -> Origin:
     )
 
 
-def published_forget(*, cluster: Cluster) -> None:
+def published_forget(cluster: Cluster) -> None:
     """Publish everything again in the next round: another cluster is at this address now, and holds nothing."""
-    PublishedManifest.objects.filter(cluster=cluster).delete()
-    PoolLoop.objects.filter(pool__cluster=cluster).update(agent_hash="")
+    with transaction.atomic():
+        PublishedManifest.objects.filter(cluster=cluster).delete()
+        # Locked in id order, as everywhere, so that two callers never wait for each other.
+        locked = PoolLoop.objects.select_for_update(no_key=True).filter(pool__cluster=cluster).order_by("id")
+        PoolLoop.objects.filter(pk__in=list(locked.values_list("pk", flat=True))).update(agent_hash="")
 
 
 def secrets_read(connections: Mapping[str, ConnectionSpec]) -> tuple[dict[str, Mapping[str, str]], list[str]]:

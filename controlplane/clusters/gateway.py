@@ -118,10 +118,15 @@ Observed = ObservedNode | ObservedNodeCache | Consumer | ClusterEvent | Observed
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Everything of one kind, and the token from which a watch continues without a gap."""
+    """Everything of one kind, and the token from which a watch continues without a gap.
+
+    A list of nodes says which cluster answered: ``cluster_uid`` stays the same for as long as the cluster does, and is
+    another one for whatever is built anew at its address; "" where that cannot be told.
+    """
 
     items: tuple[Observed, ...]
     token: str
+    cluster_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ class Cluster(Row):
     name = models.SlugField(max_length=63, unique=True)
     type = models.CharField(max_length=16, choices=ClusterType.choices)
     address = models.CharField(max_length=500)
+    uid = models.CharField(max_length=64, blank=True, default="", help_text="of what answered there last")
     paused = models.BooleanField(default=False, help_text="no new transfer starts anywhere in the cluster")
     observed_at = models.DateTimeField(null=True, blank=True)
     error = models.CharField(max_length=1000, blank=True, default="")

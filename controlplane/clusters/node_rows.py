@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,8 +18,9 @@ from controlplane.clusters.assignment import cluster_lock, condition_row, node_a
 from controlplane.clusters.documents import NodeCacheStatus
 from controlplane.clusters.gateway import EventType, Kind, ObservedNode, ObservedNodeCache, WatchEvent
 from controlplane.clusters.models import Cluster, Node, NodePool
-from controlplane.clusters.sinks import tell_pools_changed
+from controlplane.clusters.sinks import tell_cluster_replaced, tell_pools_changed
 
+log = logging.getLogger(__name__)
 ERROR_LENGTH = 1000
 _TAKEN = ("labels", "ready", "schedulable", "taints", "terminating_at", "lost_at")  # what an observation overwrites
 
@@ -99,6 +101,18 @@ def cluster_contacted(*, cluster_id: UUID, at: datetime, nodes_too: bool = False
     Cluster.objects.filter(pk=cluster_id).update(observed_at=Greatest(F("observed_at"), at), error=_clean(error))
     if nodes_too:
         Node.objects.filter(cluster=cluster_id, lost_at=None).update(observed_at=Greatest(F("observed_at"), at))
+
+
+def cluster_identified(*, cluster_id: UUID, uid: str) -> None:
+    """Remember which cluster answers; tell the listeners first where it is another one than before. Nothing for ""."""
+    if not uid or Cluster.objects.filter(pk=cluster_id, uid=uid).exists():
+        return
+    with transaction.atomic():
+        cluster = cluster_lock(cluster_id)
+        if cluster.uid not in ("", uid):
+            log.warning("%s: another cluster answers at its address; it is told everything again", cluster.name)
+            tell_cluster_replaced(cluster)
+        Cluster.objects.filter(pk=cluster_id).update(uid=uid)
 
 
 def cluster_failed(*, cluster_id: UUID, error: str) -> None:

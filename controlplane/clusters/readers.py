@@ -41,6 +41,7 @@ class Relisted:
     kind: Kind
     items: tuple[Observed, ...]
     at: datetime
+    cluster_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class KindReader(threading.Thread):
 
     def _list(self) -> str:
         listing = self._gateway().list(self.kind)
-        self._put(Relisted(self.kind, listing.items, datetime.now(UTC)))
+        self._put(Relisted(self.kind, listing.items, datetime.now(UTC), listing.cluster_uid))
         self.listed.set()
         return listing.token
 

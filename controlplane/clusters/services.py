@@ -15,6 +15,7 @@ from controlplane.clusters.models import Cluster, ClusterType, NodePool
 from controlplane.clusters.node_rows import (
     cluster_contacted,
     cluster_failed,
+    cluster_identified,
     node_statuses,
     nodes_changed,
     nodes_relisted,
@@ -28,6 +29,7 @@ __all__ = [
     "cluster_contacted",
     "cluster_create",
     "cluster_failed",
+    "cluster_identified",
     "cluster_pause",
     "cluster_try",
     "node_assign_pools",

@@ -9,11 +9,14 @@ from uuid import UUID
 from django.db import transaction
 
 from controlplane.clusters.gateway import ObservationSink
+from controlplane.clusters.models import Cluster
 
+ClusterListener = Callable[[Cluster], object]
 PoolsListener = Callable[[frozenset[UUID]], object]
 
 _sinks: list[ObservationSink] = []
 _pools_listeners: list[PoolsListener] = []
+_cluster_listeners: list[ClusterListener] = []
 
 
 def register_sink(sink: ObservationSink) -> None:
@@ -24,6 +27,18 @@ def register_sink(sink: ObservationSink) -> None:
 def registered_sinks() -> tuple[ObservationSink, ...]:
     """Every sink, in order of registration."""
     return tuple(_sinks)
+
+
+def register_cluster_listener(listener: ClusterListener) -> None:
+    """Called once from an AppConfig.ready(). The listener gets a cluster at whose address another one answers now,
+    which holds nothing of what Hearth wrote; within the transaction that remembers the new one."""
+    _cluster_listeners.append(listener)
+
+
+def tell_cluster_replaced(cluster: Cluster) -> None:
+    """Tell the listeners now."""
+    for listener in _cluster_listeners:
+        listener(cluster)
 
 
 def register_pools_listener(listener: PoolsListener) -> None:

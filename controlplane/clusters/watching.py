@@ -118,7 +118,7 @@ class ClusterWatcher(threading.Thread):
             self._changed(increments)
             increments = []
             if isinstance(message, Relisted):
-                self._guarded({message.kind}, self._relisted, message.kind, message.items, message.at)
+                self._guarded({message.kind}, self._relisted, message)
             else:
                 self._failed(message)
         self._changed(increments)
@@ -137,8 +137,10 @@ class ClusterWatcher(threading.Thread):
     def _error(self) -> str:
         return "; ".join(self._errors[kind] for kind in Kind if kind in self._errors)
 
-    def _relisted(self, kind: Kind, items: tuple[Observed, ...], at: datetime) -> None:
+    def _relisted(self, message: Relisted) -> None:
+        kind, items, at = message.kind, message.items, message.at
         if kind is Kind.NODE:
+            services.cluster_identified(cluster_id=self.cluster_id, uid=message.cluster_uid)
             nodes = [item for item in items if isinstance(item, ObservedNode)]
             services.nodes_relisted(cluster_id=self.cluster_id, items=nodes, at=at)
         self._statuses(items, at)

@@ -15,6 +15,7 @@ from controlplane.clusters.models import Cluster, Node
 from controlplane.clusters.services import (
     cluster_contacted,
     cluster_failed,
+    cluster_identified,
     node_statuses,
     nodes_changed,
     nodes_relisted,
@@ -221,3 +222,37 @@ def test_it_remembers_when_the_cluster_answered_last(cluster: Cluster) -> None:
     cluster_contacted(cluster_id=cluster.pk, at=T0, nodes_too=True, error="half of it")
     cluster.refresh_from_db()
     assert (cluster.observed_at, cluster.error, Node.objects.get().observed_at) == (LATER, "half of it", LATER)
+
+
+@pytest.fixture
+def replaced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Cluster]]:
+    """The clusters that the listeners were told of."""
+    heard: list[Cluster] = []
+    monkeypatch.setattr(sinks, "_cluster_listeners", [heard.append])
+    yield heard
+
+
+def test_another_cluster_at_the_same_address_is_noticed_once(cluster: Cluster, replaced: list[Cluster]) -> None:
+    for uid in ("one", "one", "", "one"):
+        cluster_identified(cluster_id=cluster.pk, uid=uid)
+    assert replaced == [], "the first word about it is no change, and no word is none"
+    for uid in ("two", "two"):
+        cluster_identified(cluster_id=cluster.pk, uid=uid)
+    assert replaced == [cluster]
+    cluster.refresh_from_db()
+    assert cluster.uid == "two"
+
+
+def test_it_is_not_remembered_before_everybody_heard_of_it(
+    cluster: Cluster, replaced: list[Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster_identified(cluster_id=cluster.pk, uid="one")
+
+    def fails(cluster: Cluster) -> None:
+        raise RuntimeError("killed here")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(sinks, "_cluster_listeners", [fails])
+        cluster_identified(cluster_id=cluster.pk, uid="two")
+    cluster_identified(cluster_id=cluster.pk, uid="two")
+    assert replaced == [cluster]

@@ -132,7 +132,11 @@ def test_it_says_why_a_fleet_is_silent_and_heals_when_it_is_back(
     until(lambda: len(_live(watched)) == 3 and Cluster.objects.get().error == "")
 
 
-def test_it_takes_a_fleet_made_anew_for_what_it_is(watched: Cluster, fleet: LocalFleet) -> None:
+def test_it_takes_a_fleet_made_anew_for_what_it_is(
+    watched: Cluster, fleet: LocalFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced: list[Cluster] = []
+    monkeypatch.setattr(sinks, "_cluster_listeners", [replaced.append])
     until(lambda: len(_live(watched)) == 4)
     before = _live(watched)
     for path in fleet.folder.glob(f"{database.FILE_NAME}*"):
@@ -140,6 +144,7 @@ def test_it_takes_a_fleet_made_anew_for_what_it_is(watched: Cluster, fleet: Loca
     fleet.create(nodes=4)
     until(lambda: _live(watched) == _uids(fleet))
     assert set(before.values()).isdisjoint(_live(watched).values())
+    assert replaced == [watched], "who wrote something to the old one heard of it before there were new nodes"
 
 
 def test_it_delivers_again_after_the_database_failed(watched: Cluster, fleet: LocalFleet, ear: Ear) -> None:

@@ -50,6 +50,15 @@ def test_it_lists_nothing_of_any_kind_in_an_empty_cluster(cluster: ContractClust
     assert (bookmark.type, bookmark.object) == (EventType.BOOKMARK, None)
 
 
+def test_it_says_which_cluster_answered(cluster: ContractCluster) -> None:
+    uid = cluster.gateway.list(Kind.NODE).cluster_uid
+    assert 0 < len(uid) <= 64
+    cluster.add_node("n-1")
+    cluster.compact()
+    assert cluster.gateway.list(Kind.NODE).cluster_uid == uid, "it is the same one for as long as it lives"
+    assert {cluster.gateway.list(kind).cluster_uid for kind in Kind if kind is not Kind.NODE} == {""}
+
+
 def test_it_continues_from_a_listing_without_a_gap(cluster: ContractCluster) -> None:
     cluster.add_node("n-1")
     token = cluster.gateway.list(Kind.NODE).token

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
+from django.utils import timezone
 
+from caches.models import PoolLoop, PublishedManifest
+from controlplane.clusters.kubernetes import names
 from controlplane.clusters.models import Cluster, ClusterType, Node
 from controlplane.embedded.kube.cluster import KubeCluster
 from controlplane.management.commands.watch_cluster import watch_clusters
+from tests import factories
 from tests.contracts.kube import KubeContractCluster
 from tests.contracts.observing import DIGEST, spec, status
 from tests.waiting import until
@@ -20,11 +25,18 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def watched(contract: KubeContractCluster, own_kube_api: KubeCluster) -> Iterator[KubeContractCluster]:
     Cluster.objects.create(name="prod", type=ClusterType.KUBERNETES, address=f"{own_kube_api.kubeconfig}#hearth")
+    with running([]):
+        yield contract
+
+
+@contextmanager
+def running(names: list[str]) -> Iterator[None]:
+    """The watcher's command for these clusters, or for all."""
     stopping = threading.Event()
-    thread = threading.Thread(target=watch_clusters, args=([], stopping), kwargs={"round_seconds": 0.2})
+    thread = threading.Thread(target=watch_clusters, args=(names, stopping), kwargs={"round_seconds": 0.2})
     thread.start()
     try:
-        yield contract
+        yield
     finally:
         stopping.set()
         thread.join(60)
@@ -54,6 +66,28 @@ def test_it_shows_a_cluster_as_it_is(watched: KubeContractCluster) -> None:
     fresh = row("n-1")
     assert fresh is not None and fresh.reported_at is None, "nothing of the old machine's is taken for the new one's"
     assert Cluster.objects.get().error == ""
+
+
+def test_it_forgets_what_it_told_a_cluster_that_was_at_this_address_before(
+    contract: KubeContractCluster, own_kube_api: KubeCluster
+) -> None:
+    """Like one that was installed anew: another uid than the remembered one, and nothing of what was published."""
+    old = factories.cluster(
+        name="prod", type=ClusterType.KUBERNETES, address=str(own_kube_api.kubeconfig), uid="the old one"
+    )
+    other = factories.cluster()
+    for cluster in (old, other):
+        PublishedManifest.objects.create(
+            cluster=cluster, artifact=factories.artifact(), origin_hash="x", published_at=timezone.now()
+        )
+        PoolLoop.objects.create(pool=factories.pool(of=cluster, name="gpu"), agent_hash="applied")
+    with running(["prod"]):
+        until(lambda: not PublishedManifest.objects.filter(cluster=old).exists(), "what was published is forgotten")
+    assert PublishedManifest.objects.filter(cluster=other).exists()
+    assert dict(PoolLoop.objects.values_list("pool__cluster__name", "agent_hash")) == {
+        "prod": "", other.name: "applied",
+    }  # fmt: skip
+    assert Cluster.objects.get(name="prod").uid == contract.client.get(names.CLUSTER)["metadata"]["uid"]
 
 
 def test_it_says_on_the_cluster_what_is_wrong_and_loses_no_node(

@@ -73,6 +73,8 @@ def test_it_tells_the_new_cluster_of_the_next_start_everything(state: Path, cont
     known = PublishedManifest.objects.count()
     empty(contract.client)
     machines(contract)
+    uid = contract.client.get(names.CLUSTER)["metadata"]["uid"]
+    assert Cluster.objects.filter(uid=uid).update(uid="that of the start before") == 1
     call_command("bootstrap_demo")
     artifacts_publish(cluster=cluster, gateway=gateway_for(cluster), now=timezone.now() + timedelta(seconds=1))
     assert known == PublishedManifest.objects.count() == 4

@@ -66,7 +66,7 @@ def test_another_cluster_at_the_same_address_is_told_everything_at_once(world: W
     version = version_of(100 * MIB)
     publish(world, gateway)
     world.gateway.delete_manifest(version.artifact.digest)
-    published_forget(cluster=world.cluster)
+    published_forget(world.cluster)
     publish(world, gateway)
     assert world.links["n1"].manifest(version.artifact.digest).size_bytes == 100 * MIB
 

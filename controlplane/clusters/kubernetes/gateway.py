@@ -24,6 +24,7 @@ from controlplane.clusters.gateway import (
     NotFound,
     Observed,
     PoolAgent,
+    Refused,
     Unreachable,
     WatchEvent,
     Workload,
@@ -72,7 +73,8 @@ class KubernetesGateway(KubernetesEndpoints):
         if not source.is_there():
             return Listing(items=(), token=self._token(kind, ABSENT))
         found: tuple[Sequence[Observed], str] = listed(self.client, source.path, source.query, source.listed)
-        return Listing(items=tuple(found[0]), token=self._token(kind, found[1]))
+        uid = self._cluster_uid() if kind is Kind.NODE else ""
+        return Listing(items=tuple(found[0]), token=self._token(kind, found[1]), cluster_uid=uid)
 
     def watch(self, kind: Kind, token: str, timeout_seconds: float) -> Iterator[WatchEvent]:
         """See ClusterGateway.watch. Ends with a bookmark; changes that say nothing new to Hearth are left out."""
@@ -287,6 +289,12 @@ class KubernetesGateway(KubernetesEndpoints):
         node = self.client.get(self._object(names.NODES, node_name), only_metadata="PartialObjectMetadata")
         if node["metadata"]["uid"] != node_uid:
             raise otherwise(f"Node {node_name} is {node['metadata']['uid']} now; {node_uid} is gone.")
+
+    def _cluster_uid(self) -> str:
+        try:
+            return str(self.client.get(names.CLUSTER, only_metadata="PartialObjectMetadata")["metadata"]["uid"])
+        except (NotFound, Refused):
+            return ""  # whoever installed Hearth did not allow it
 
     def _object(self, path: str, name: str) -> str:
         if not names.is_object_name(name):

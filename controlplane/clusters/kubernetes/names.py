@@ -24,6 +24,7 @@ ORIGIN_ANNOTATION = "cache.hearth.dev/origin"  # of a manifest: where its bytes 
 MANAGED_BY = {"app.kubernetes.io/managed-by": "hearth"}
 AGENT_LABEL = {"app.kubernetes.io/name": "hearth-agent"}
 
+CLUSTER = "/api/v1/namespaces/kube-system"  # as old as the cluster, with a uid that no other has
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
 NODE_CACHES = f"/apis/{API_VERSION}/nodecaches"

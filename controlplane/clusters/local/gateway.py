@@ -52,7 +52,9 @@ class LocalGateway(LocalEndpoints):
         if kind is Kind.NODE:
             leases.leases_expire(self._store)
         with self._store.read() as session:
-            return Listing(items=tuple(_observed(stored) for stored in session.all(kind)), token=session.token(kind))
+            items = tuple(_observed(stored) for stored in session.all(kind))
+            uid = session.meta("store") if kind is Kind.NODE else ""
+            return Listing(items=items, token=session.token(kind), cluster_uid=uid)
 
     def watch(self, kind: Kind, token: str, timeout_seconds: float) -> Iterator[WatchEvent]:
         """See ClusterGateway.watch. Ends with a bookmark, so that a quiet kind's token never grows too old."""
