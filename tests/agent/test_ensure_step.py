@@ -145,7 +145,18 @@ def test_a_full_node_starts_all_the_same(world: World, tmp_path: Path, source: A
     assert pod.run(digest) == 0
     assert pod.served() == FILES
     assert (pod.outcome["found"], pod.outcome["bytes"]) == ("local", SIZE)
+    assert "NoRoom" in pod.outcome["message"] and str(SIZE) in pod.outcome["message"], "and says why it took so long"
     assert not world.store.tree(digest).exists()
+
+
+def test_a_full_node_and_a_source_that_fails_are_both_said(world: World, tmp_path: Path, source: Any) -> None:
+    world.link.quota = (100_000, 0)
+    digest = registered_as_stated(world)
+    source(world)
+    shutil.rmtree(world.origin / "llama")
+    pod = Pod(world, tmp_path)
+    assert pod.run(digest) == 1
+    assert "NoRoom" in pod.outcome["message"] and "llama" in pod.outcome["message"]
 
 
 def test_the_pods_own_copy_is_reached_from_wherever_it_is_mounted(world: World, tmp_path: Path, source: Any) -> None:
@@ -169,7 +180,7 @@ def test_a_node_without_a_store(tmp_path: Path, source: Any) -> None:
     empty.mkdir()
     assert pod.run(digest, empty) == 0
     assert pod.served() == FILES
-    assert pod.outcome["found"] == "local"
+    assert (pod.outcome["found"], pod.outcome["message"]) == ("local", "this node has no store")
     assert list(empty.iterdir()) == []  # no store is founded where nobody looks after it
 
 

@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from caches.agent.asking import End, Found, Progress
 from caches.agent.ensure_step import fetch, model_folder
@@ -24,7 +24,8 @@ LOCK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The termination message: what was found, bytes read for it, seconds, and the store they came from."""
+    """The termination message: what was found, bytes read for it, seconds, the store they came from; ``message``: why
+    the node's store was not used, or why there is nothing."""
 
     found: str
     bytes: int = 0
@@ -43,44 +44,42 @@ def main(arguments: Sequence[str]) -> int:
         log.error("%s", error)
         return EXIT_USAGE
     try:
-        found, count, source = ensure(options)
+        outcome = ensure(options)
     except (HearthError, OSError) as error:
-        said = error.detail if isinstance(error, HearthError) else str(error)
+        said = _said(error)
         log.error("%s is not present: %s", options.digest, said)
         _report(options, Outcome("failed", seconds=time.monotonic() - start, message=said[:500]))
         return EXIT_FAILED
-    outcome = Outcome(found, count, round(time.monotonic() - start, 6), source)
-    log.info("%s: %s, %d bytes in %.3f s", options.digest, found, count, outcome.seconds)
+    outcome = replace(outcome, seconds=round(time.monotonic() - start, 6))
+    log.info("%s: %s, %d bytes in %.3f s", options.digest, outcome.found, outcome.bytes, outcome.seconds)
     _report(options, outcome)
     return 0
 
 
-def ensure(options: Options) -> tuple[Found, int, str]:
-    """Make the artifact present; what was found, the bytes read, and from where. HearthError or OSError when not."""
+def ensure(options: Options) -> Outcome:
+    """Make the artifact present; what was found, without the seconds. HearthError or OSError when it is not."""
     store = Store.at(options.store)
     answer = ask_agent(options.store, options.digest, options.who, tell=_tell, silence_seconds=options.answer_seconds)
     if answer is not None and answer.end is End.READY:
         if (marker := store.marker(options.digest)) is not None:
             model_folder.link_files(options.model, options.mount, marker.files)
-            return answer.found, answer.bytes, answer.source
+            return Outcome(answer.found, answer.bytes, source=answer.source)
         answer = None  # another store than the agent's is mounted here, or the tree went this very moment
     if answer is not None:
-        log.info("the node's agent: %s %s", answer.end.value, answer.message)
-        return _local(options)
+        return _local(options, f"the node's agent: {answer.end.value} {answer.message}")
     return _without_agent(options, store)
 
 
-def _without_agent(options: Options, store: Store) -> tuple[Found, int, str]:
+def _without_agent(options: Options, store: Store) -> Outcome:
     """Nobody answers: what is warm is used, what is cold is fetched into the store if it can be locked."""
     if not fetch.has_agent_store(options.store):
-        log.info("this node has no store")
-        return _local(options)
+        return _local(options, "this node has no store")
     if (marker := fetch.whole(store, options.digest)) is not None:
         log.info("no agent answers; the copy is whole")
         model_folder.link_files(options.model, options.mount, marker.files)
-        return Found.HIT, 0, ""
+        return Outcome(Found.HIT)
     if options.source is None:
-        return _local(options)
+        return _local(options, "no agent answers")
     manifest = fetch.manifest_by_pod(options.source, options.secret, options.digest)
     try:
         with store.lock(LOCK_SECONDS):
@@ -91,25 +90,33 @@ def _without_agent(options: Options, store: Store) -> tuple[Found, int, str]:
             )
             store.touch_used(options.digest)
     except (StoreBusy, HearthError, OSError) as error:
-        log.info("the store cannot take it: %s", error)
-        return _local(options)
+        return _local(options, f"the store cannot take it: {_said(error)}")
     model_folder.link_files(options.model, options.mount, marker.files)
-    return (Found.PARTIAL if had else Found.MISS), count, options.source.connection.name
+    return Outcome(Found.PARTIAL if had else Found.MISS, count, source=options.source.connection.name)
 
 
-def _local(options: Options) -> tuple[Found, int, str]:
-    """Into the pod's own folder: slower for the next pod, but this one starts."""
+def _local(options: Options, why: str) -> Outcome:
+    """Into the pod's own folder: slower for the next pod, but this one starts. ``why`` not into the node's store."""
+    log.info("%s", why)
     if options.source is None:
-        raise OSError("the pod was given no source of its own (HEARTH_SOURCE), so it cannot fetch by itself")
+        raise OSError(f"the pod was given no source of its own (HEARTH_SOURCE), so it cannot fetch by itself; {why}")
     log.info("fetching into the pod")
     own = Store(options.model / model_folder.OWN)
-    own.prepare()
-    manifest = fetch.manifest_by_pod(options.source, options.secret, options.digest)
-    with own.lock(LOCK_SECONDS):
-        marker, count = fetch.fetch(own, manifest, options.source, options.secret, high_watermark=1.0, tell=_count)
+    try:
+        own.prepare()
+        manifest = fetch.manifest_by_pod(options.source, options.secret, options.digest)
+        with own.lock(LOCK_SECONDS):
+            marker, count = fetch.fetch(own, manifest, options.source, options.secret, high_watermark=1.0, tell=_count)
+    except (HearthError, OSError) as error:
+        # Both matter to whoever reads the pod: that it could not help itself, and why it had to.
+        raise OSError(f"{_said(error)} (into the pod, as {why})") from error
     target = model_folder.own_target(own.tree(options.digest), options.model)
     model_folder.link_files(options.model, target, marker.files)
-    return Found.LOCAL, count, options.source.connection.name
+    return Outcome(Found.LOCAL, count, source=options.source.connection.name, message=why[:500])
+
+
+def _said(error: Exception) -> str:
+    return error.detail if isinstance(error, HearthError) else str(error)
 
 
 def _tell(progress: Progress) -> None:
