@@ -221,7 +221,7 @@ class Keeper:
             found = None
         self.tools.ledger.changed(name_of(digest))
         if not entry.tree_exists:
-            entry.findings = None
+            entry.findings, entry.bytes_done = None, 0
             self._wait_or_fail(entry, EntryState.QUEUED)
         elif entry.marker is None or found is None:
             with suppress(OSError):

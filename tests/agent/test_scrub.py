@@ -172,12 +172,16 @@ def test_it_fetches_a_vanished_tree_anew(tmp_path: Path) -> None:
     with World(tmp_path) as world:
         digest = world.model("m", FILES)
         world.becomes(digest, EntryState.READY)
+        reported = len(world.link.reports)
         world.tree(digest).rename(tmp_path / "gone")
         world.until(
             lambda: EntryState.QUEUED in world.states(digest) or EntryState.DOWNLOADING in world.states(digest)[2:]
         )
         entry = world.becomes(digest, EntryState.READY, bytes_moved=2 * sum(map(len, FILES.values())))
     assert world.content(digest) == FILES and entry.attempts == 0
+    coming = (EntryState.QUEUED, EntryState.DOWNLOADING)
+    done = [one.bytes_done for report in world.link.reports[reported:] for one in report.entries if one.state in coming]
+    assert done == sorted(done) and done[0] == 0, "the copy that is gone counts for nothing"
 
 
 def test_it_finishes_a_repair_that_a_crash_cut_short(tmp_path: Path) -> None:
