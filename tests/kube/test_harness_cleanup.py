@@ -20,7 +20,7 @@ from controlplane.embedded.processes import ROOT, AlreadyRunning
 from tests.kube import pods
 from tests.plugins.kube import running
 
-pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.xdist_group("kube")]
+pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.xdist_group("kube-nodes")]
 
 HOLD = (
     "import pathlib, sys, time\n"

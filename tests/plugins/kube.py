@@ -22,15 +22,17 @@ from controlplane.embedded.kube.control import SILENCE
 
 GIVEN = "HEARTH_TEST_KUBECONFIG"
 NODES = ("node-a", "node-b", "node-c")
-_FIXTURES = {"kube_api", "kube_cluster", "own_kube_api"}
+# Nodes and the control plane without any are two clusters: two workers may have one each.
+_GROUPS = {"kube_cluster": "kube-nodes", "own_kube_api": "kube", "kube_api": "kube"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker owns one cluster; no test has to remember it."""
     for item in items:
-        if _FIXTURES.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group("kube"))
+        for fixture, group in _GROUPS.items():
+            if fixture in getattr(item, "fixturenames", ()) and not item.get_closest_marker("xdist_group"):
+                item.add_marker(pytest.mark.xdist_group(group))
 
 
 class GivenCluster:

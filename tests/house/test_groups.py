@@ -1,0 +1,56 @@
+"""The test run itself: what shares a set-up stays together, and what takes longest begins first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from controlplane.embedded.processes import ROOT
+from tests.plugins.groups import ORDER
+
+SUITE = """
+import os, pathlib, time
+import pytest
+
+@pytest.mark.parametrize("number", range(6))
+def test_alone(number):
+    note(f"alone {number}")
+
+@pytest.mark.xdist_group("kube")
+@pytest.mark.parametrize("number", range(6))
+def test_together(number):
+    note(f"together [{number}]@x")
+
+def note(what):
+    worker = os.environ["PYTEST_XDIST_WORKER"]
+    with open(f"{worker}.told", "a") as file:
+        file.write(what + "\\n")
+    time.sleep(0.02)
+"""
+
+
+def test_it_runs_a_group_in_one_worker_before_single_tests(tmp_path: Path) -> None:
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = xdist_group\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "-p", "tests.plugins.groups",
+         "-p", "no:django", "-p", "no:cacheprovider", "--strict-markers", "-c", "pytest.ini"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = [path.read_text().splitlines() for path in tmp_path.glob("*.told")]
+    assert sorted(len([line for line in lines if "together" in line]) for lines in told)[-1] == 6
+    [group] = [lines for lines in told if "together" in lines[0]]
+    assert all("together" in line for line in group[:6])
+    assert sum(map(len, told)) == 12
+
+
+def test_it_knows_the_place_of_every_group(request: pytest.FixtureRequest) -> None:
+    marks = [item.get_closest_marker("xdist_group") for item in request.session.items]
+    assert {mark.args[0] for mark in marks if mark} <= set(ORDER)

@@ -1,0 +1,64 @@
+"""Tests that share a slow set-up run in one worker, and what takes longest begins first.
+
+xdist writes the group of a test behind its id, where pytest 9.2 no longer looks: nothing was kept together, and each
+worker built its own clusters. Here the id itself is written: ``…::test_name@group[parameters]``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadGroupScheduling
+
+# Longest first: whoever ends early takes the tests that belong to no group.
+ORDER = ("kube-nodes", "kube", "run-kube", "program", "faults")
+_LONG = ("e2e", "faults", "thorough")
+_WRITTEN = re.compile(r"[^\[]*@([\w-]+)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Groups are dealt out in the order of the tests, not by how many tests they have."""
+    config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In a worker, after the tests were shuffled."""
+    if not os.environ.get("PYTEST_XDIST_WORKER"):
+        return
+    items.sort(key=_rank)
+    for item in items:
+        if group := _group(item):
+            *above, name = item._id.names
+            item._id = replace(item._id, names=(*above, f"{name}@{group}"))
+
+
+def _group(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("xdist_group")
+    return str(mark.args[0]) if mark else ""
+
+
+def _rank(item: pytest.Item) -> int:
+    """The place of a group; then single tests that take seconds, so that no worker meets one when all else is done."""
+    group = _group(item)
+    if group:
+        return ORDER.index(group)
+    return len(ORDER) + (not any(item.get_closest_marker(name) for name in _LONG))
+
+
+class Groups(LoadGroupScheduling):  # type: ignore[misc]  # shipped without types
+    """A group goes to one worker as a whole; every other test for itself."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        written = _WRITTEN.match(nodeid)
+        return written[1] if written else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
+    """For ``--dist loadgroup``."""
+    return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
