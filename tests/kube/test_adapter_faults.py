@@ -83,7 +83,7 @@ def test_it_tells_how_long_to_wait(contract: KubeContractCluster, proxy: FaultyP
 
 def test_it_asks_for_new_credentials_once(contract: KubeContractCluster, proxy: FaultyProxy) -> None:
     proxy.rule = once(Answer(401))
-    assert gateway_through(proxy).list(Kind.NODE).items == ()
+    assert gateway_through(proxy).list(Kind.NODE_CACHE).items == ()
     assert len(proxy.seen) == 2
 
 
