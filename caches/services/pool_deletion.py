@@ -2,7 +2,8 @@
 
 Two-phase: the pool is marked, its plan wants nothing any more, and the Operation waits until every node has reported an
 empty store. A node that is down is waited for, because its files can only be removed once it is back; one that is gone
-for good is not. What is in use stays until nobody uses it.
+for good is not. What is in use stays until nobody uses it. Where no agent of the pool was ever let in, nothing of it is
+on any node, and nobody is waited for.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from caches.services.pool_rounds import pools_mark_dirty
 from controlplane.audit.services import SYSTEM, Actor, audit_write
 from controlplane.clusters.documents import POOL_LABEL, EntryState
 from controlplane.clusters.gateway import ClusterGateway, GatewayError, NotApplicable
-from controlplane.clusters.models import Node, NodePool
+from controlplane.clusters.models import ClusterType, Node, NodePool
 from controlplane.clusters.registry import gateway_for
 from controlplane.errors import Clash, Missing, Transient
 from controlplane.locks import advisory_lock, deadlock_retried
@@ -103,10 +104,12 @@ def _record(operation: Operation, pool: NodePool) -> list[Node]:
         target_update(operation_id=operation.pk, key=target.key, state=TargetState.SKIPPED, detail="Its node is gone.")
     told = set(NodeProjection.objects.filter(node__in=nodes).values_list("node_id", flat=True))
     held = set(CacheEntry.objects.filter(node__in=nodes).exclude(state__in=_GONE).values_list("node_id", flat=True))
-    waiting = []
+    waiting, never = [], _never_had_agents(pool)
     for node in nodes:
         state, detail = TargetState.SUCCEEDED, "Nothing of the pool is left here."
-        if not _has_reported(node, pool) and (node.reported_at is not None or node.pk in told):
+        if never:
+            detail = "No agent of the pool was ever let in here. What the node holds of another pool stays."
+        elif not _has_reported(node, pool) and (node.reported_at is not None or node.pk in told):
             state, detail = TargetState.RUNNING, "Waiting for the node to report."
         elif node.pk in held or has_leftovers(node):
             state, detail = TargetState.RUNNING, "Files are being removed, once nobody uses them."
@@ -114,6 +117,12 @@ def _record(operation: Operation, pool: NodePool) -> list[Node]:
             waiting.append(node)
         target_update(operation_id=operation.pk, key=str(node.pk), state=state, detail=detail)
     return waiting
+
+
+def _never_had_agents(pool: NodePool) -> bool:
+    """The cluster refused them from the first, as it does for a folder that is not on its list."""
+    applied = PoolLoop.objects.filter(pool=pool).exclude(agent_applied_at=None)
+    return pool.cluster.type != ClusterType.LOCAL and not applied.exists()
 
 
 def _has_reported(node: Node, pool: NodePool) -> bool:

@@ -7,9 +7,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from caches.domain.labels import is_ready_label
-from caches.models import CacheEntry, NodeProjection
+from caches.models import CacheEntry, NodeProjection, PoolLoop
+from caches.services import pool_deletion
 from caches.services.pins import PinSpec, pin_create, pin_remove, pin_update
 from caches.services.pool_deletion import pool_delete, pool_delete_preview
 from controlplane.audit.models import AuditEvent
@@ -17,7 +19,7 @@ from controlplane.audit.services import Actor
 from controlplane.clusters.documents import POOL_LABEL, Action, Orphan
 from controlplane.clusters.gateway import Kind, ObservedNode, Unreachable
 from controlplane.clusters.local.nodes import node_set_ready
-from controlplane.clusters.models import Node, NodePool
+from controlplane.clusters.models import Cluster, ClusterType, Node, NodePool
 from controlplane.errors import Clash, Missing
 from controlplane.operations.models import Operation
 from controlplane.operations.services import operation_cancel, operation_retry
@@ -134,6 +136,24 @@ def test_a_node_that_is_gone_for_good_is_not_waited_for(world: World, actor: Act
     del world.links["n2"]
     assert follow(operation, world).state == "Succeeded"
     assert targets(operation) == {"n1": "Succeeded", "n2": "Skipped"}
+
+
+def test_a_pool_that_was_never_let_in_waits_for_nobody(
+    world: World, actor: Actor, warm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node belonged to another pool before, and what it holds is that one's."""
+    Cluster.objects.update(type=ClusterType.KUBERNETES)
+    monkeypatch.setattr(pool_deletion, "gateway_for", lambda cluster: world.gateway)
+    operation = pool_delete(actor=actor, pool_id=world.pool.pk)
+    PoolLoop.objects.update(agent_applied_at=timezone.now())
+    operation_step(operation_id=operation.pk)
+    assert set(targets(operation).values()) == {"Running"}, "one that was let in is waited for"
+    PoolLoop.objects.update(agent_applied_at=None)
+    operation_step(operation_id=operation.pk)
+    operation.refresh_from_db()
+    assert operation.state == "Succeeded" and not NodePool.objects.filter(pk=world.pool.pk).exists()
+    assert set(CacheEntry.objects.values_list("state", flat=True)) == {"Ready"}, "no copy was lost"
+    assert Node.objects.filter(lost_at=None).count() == 2
 
 
 def test_trees_that_nobody_knows_go_too_and_foreign_folders_stay(world: World, actor: Actor) -> None:
