@@ -74,8 +74,13 @@ def node_caches_apply(
 def node_caches_compare(*, cluster_id: UUID, caches: Sequence[ObservedNodeCache]) -> int:
     """Have every spec applied again that is newer than Hearth's and other than it; returns how many there were."""
     by_uid = {cache.node_uid: cache for cache in caches}
+    # Where nothing was applied yet, what the cluster holds is no change of anything, and is applied over anyway.
     rows = NodeProjection.objects.filter(
-        node__cluster_id=cluster_id, node__uid__in=list(by_uid), node__lost_at__isnull=True, foreign=False
+        node__cluster_id=cluster_id,
+        node__uid__in=list(by_uid),
+        node__lost_at__isnull=True,
+        foreign=False,
+        generation__gt=0,
     ).select_related("node")
     changed = []
     for row in rows:

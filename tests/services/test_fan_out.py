@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from caches.services.fan_out import FEW, REFUSALS, THREADS, fan_out
+from caches.services.fan_out import AT_LEAST, FEW, REFUSALS, THREADS, fan_out
+from caches.services.round_budget import RoundBudget
 from controlplane.clusters.gateway import Conflict, GatewayError, NotFound, Refused, Throttled, Unreachable
 
 
@@ -74,3 +75,25 @@ def test_a_bug_is_no_answer() -> None:
     for count in (1, 20):
         with pytest.raises(ZeroDivisionError):
             fan_out(broken, range(count))
+
+
+@pytest.mark.parametrize("count", [FEW, AT_LEAST - 1, AT_LEAST, AT_LEAST + 1, 200])
+def test_a_budget_that_is_spent_puts_off_all_but_the_first(count: int) -> None:
+    budget, cluster = RoundBudget(float("-inf")), Cluster()
+    answers, failure = fan_out(cluster, range(count), budget=budget)
+    done = min(count, AT_LEAST)
+    assert [answer.item for answer in answers] == list(range(done)) == sorted(cluster.asked)
+    assert budget.left_over == count - done and failure is None
+
+
+def test_a_budget_that_suffices_puts_nothing_off() -> None:
+    budget = RoundBudget(float("inf"))
+    answers, _ = fan_out(Cluster(), range(100), budget=budget)
+    assert len(answers) == 100 and budget.left_over == 0
+
+
+def test_what_a_cluster_that_does_not_answer_was_not_asked_is_not_put_off() -> None:
+    """The round ends with its error, and is repeated as a whole."""
+    budget = RoundBudget(float("inf"))
+    _, failure = fan_out(Cluster(lambda number: Unreachable("no answer")), range(100), budget=budget)
+    assert failure is not None and budget.left_over == 0
