@@ -167,12 +167,13 @@ class PoolAgent:
 
     pool: str
     image: str
-    cache_path: str  # absolute folder on the node, the only one that the agent sees
+    cache_path: str  # absolute folder on the node, the only one that the agent writes
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = (Toleration(),)
     server: str = ""  # address of the API server as the nodes reach it; "" is what the cluster gives its pods
     priority_class: str = "system-node-critical"
     image_pull_secrets: tuple[str, ...] = ()
+    source_paths: tuple[str, ...] = ()  # more folders of the node, to read Filesystem connections from
 
 
 @dataclass(frozen=True, slots=True)
