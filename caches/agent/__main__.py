@@ -19,7 +19,6 @@ from caches.agent import links
 from caches.agent.runner import Replaced, Runner
 from caches.agent.store import Store, StoreBusy
 from caches.agent.tuning import Tuning
-from caches.sources import open_source
 
 EXIT_REPLACED = 3  # another incarnation of the node took over
 EXIT_BUSY = 4  # another agent holds the store
@@ -53,7 +52,9 @@ def main(argv: list[str]) -> int:
     link = links.link_for(options, stopping)
     if link is None:
         return 0  # asked to stop before it knew who it is
-    runner = Runner(link=link, store=Store(links.root_of(options)), open_source=open_source, tuning=tuning)
+    runner = Runner(
+        link=link, store=Store(links.root_of(options)), open_source=links.open_source_for(options), tuning=tuning
+    )
     stops.append(runner.stop)
     if stopping.is_set():  # asked between the two lines
         return 0

@@ -7,7 +7,10 @@ import logging
 import threading
 from pathlib import Path
 
+from caches.agent.ensure import OpenSource
 from caches.agent.link import NodeLink
+from caches.agent.mounted import Mounted
+from caches.sources import open_source
 from controlplane.clusters.gateway import GatewayError
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
@@ -24,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--uid", default="", help="uid of this incarnation of the node (a pod's token says it)")
     parser.add_argument("--server", default="", help="address of the API server (default: the cluster's own)")
     parser.add_argument("--token-file", type=Path, help="bearer token (default: the pod's)")
+    parser.add_argument(
+        "--source", action="append", default=[], help="folder of the node that Filesystem connections may read"
+    )
     parser.add_argument("--ca-file", type=Path, help="certificate authority of the API server (default: the pod's)")
 
 
@@ -40,6 +46,11 @@ def root_of(options: argparse.Namespace) -> Path:
     """The folder that holds the store."""
     root: Path = options.root or options.fleet / "nodes" / options.node
     return root
+
+
+def open_source_for(options: argparse.Namespace) -> OpenSource:
+    """How sources are opened: in a pod, of the node's folders only those that were given."""
+    return open_source if options.fleet is not None else Mounted(options.source)
 
 
 def link_for(options: argparse.Namespace, stopping: threading.Event) -> NodeLink | None:

@@ -28,6 +28,7 @@ def pool_agent(pool: NodePool) -> PoolAgent:
         node_selector={POOL_LABEL: pool.name},
         server=settings.AGENT_API_SERVER,
         image_pull_secrets=tuple(settings.AGENT_PULL_SECRETS),
+        source_paths=tuple(pool.source_paths),
     )
 
 

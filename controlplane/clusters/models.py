@@ -35,6 +35,10 @@ class NodePool(Row):
     selector = models.JSONField(default=dict)  # label → value, all must match
     priority = models.IntegerField(default=0)
     cache_path = models.CharField(max_length=500, default="/opt/dlami/nvme")
+    source_paths = models.JSONField(
+        default=list,
+        help_text="folders of its nodes that Filesystem connections may read there, such as a shared mount",
+    )
     high_watermark = models.FloatField(default=0.85)
     low_watermark = models.FloatField(default=0.75)
     max_downloads_per_node = models.PositiveIntegerField(default=2)

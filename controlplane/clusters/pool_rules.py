@@ -12,6 +12,7 @@ from controlplane.errors import FieldError
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LABEL = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+MOST_SOURCE_PATHS = 20
 _VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 
 # A value's rule answers with what is wrong about it, or None.
@@ -81,10 +82,22 @@ def _path(value: Any) -> str | None:
     return None if fine else "must be an absolute folder other than /, without . and .."
 
 
+def _paths(value: Any) -> str | None:
+    if not isinstance(value, list | tuple) or len(value) > MOST_SOURCE_PATHS:
+        return f"must be a list of at most {MOST_SOURCE_PATHS} folders"
+    for path in value:
+        if (problem := _path(path)) is not None:
+            return f"{path!r:.80} {problem}"
+        if path.endswith("/"):
+            return f"{path!r:.80} must not end with /"
+    return None if len({*value}) == len(value) else "must not name a folder twice"
+
+
 FIELDS: Mapping[str, Rule] = {
     "selector": _selector,
     "priority": _whole(-1000, 1000),
     "cache_path": _path,
+    "source_paths": _paths,
     "high_watermark": _number(0.01, 1),
     "low_watermark": _number(0.01, 1),
     "max_downloads_per_node": _whole(1, 64),
@@ -111,6 +124,11 @@ def pool_problems(given: Mapping[str, Any], merged: Mapping[str, Any]) -> Sequen
         return problems
     if merged["low_watermark"] > merged["high_watermark"]:
         problems.append(FieldError("low_watermark", "invalid", "must not be above high_watermark"))
+    store = merged["cache_path"].rstrip("/") + "/"
+    for path in merged["source_paths"]:
+        if store.startswith(f"{path}/") or f"{path}/".startswith(store):
+            detail = f"{path} must neither hold the cache path nor lie in it: a store is no source of itself"
+            problems.append(FieldError("source_paths", "invalid", detail))
     if merged["freshness_seconds"] < 2 * merged["status_interval_seconds"]:
         detail = "must be at least twice status_interval_seconds, or healthy nodes would look unknown"
         problems.append(FieldError("freshness_seconds", "invalid", detail))

@@ -215,6 +215,9 @@ WRONG_POOLS: list[tuple[dict[str, Any], str]] = [
     ({"scrub_interval_seconds": "inf"}, "scrub_interval_seconds"),
     ({"cache_path": "relative"}, "cache_path"),
     ({"cache_path": "/a/../b"}, "cache_path"),
+    ({"source_paths": ["relative"]}, "source_paths"),
+    ({"source_paths": ["/opt/dlami"]}, "source_paths"),
+    ({"source_paths": "/fsx"}, "source_paths"),
     ({"paused": None}, "paused"),
     ({"pause": True}, "pause"),
 ]

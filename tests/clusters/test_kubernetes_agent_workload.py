@@ -37,6 +37,26 @@ def test_it_sees_the_pools_folder_and_nothing_else_of_the_machine() -> None:
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod().keys()
 
 
+def test_it_reads_the_pools_sources_where_their_addresses_say_and_writes_none() -> None:
+    agent = replace(AGENT, source_paths=("/fsx", "/mnt/share"))
+    host = {volume["name"]: volume["hostPath"] for volume in pod(agent)["volumes"] if "hostPath" in volume}
+    mounts = {mount["mountPath"]: mount for mount in agent_container(agent)["volumeMounts"]}
+    for path in agent.source_paths:
+        mount = mounts[path]
+        assert (mount["readOnly"], mount["recursiveReadOnly"], "mountPropagation" in mount) == (
+            True,
+            "IfPossible",
+            False,
+        )
+        assert host[mount["name"]] == {"path": path, "type": "Directory"}, "it is never made where it is missing"
+    assert not mounts["/opt/dlami/nvme"].get("readOnly")
+    assert len(host) == 3
+    command = agent_container(agent)["command"]
+    assert [command[at + 1] for at, word in enumerate(command) if word == "--source"] == ["/fsx", "/mnt/share"]
+    with pytest.raises(Refused, match="/etc/"):
+        daemon_set(replace(AGENT, source_paths=("/fsx", "/etc/../x")))
+
+
 def test_it_has_no_power_over_the_machine() -> None:
     rules = agent_container()["securityContext"]
     assert rules["readOnlyRootFilesystem"] is True

@@ -96,3 +96,31 @@ def test_it_takes_names_that_fit(name: str) -> None:
     assert valid_name(name)
     assert not valid_name(name.upper() + "!")
     assert not valid_name(None)
+
+
+@pytest.mark.parametrize(
+    ("paths", "fine"),
+    [
+        ([], True),
+        (["/fsx", "/mnt/share"], True),
+        (["/opt/dlami/nvme2"], True),  # only begins like the store
+        (["/fsx", "/fsx"], False),
+        (["/fsx/"], False),
+        (["fsx"], False),
+        (["/"], False),
+        (["/mnt/../etc"], False),
+        ([1], False),
+        ("/fsx", False),
+        ([f"/fsx-{number}" for number in range(20)], True),
+        ([f"/fsx-{number}" for number in range(21)], False),
+        (["/opt/dlami/nvme"], False),
+        (["/opt/dlami/nvme/models"], False),
+        (["/opt"], False),
+    ],
+)
+def test_its_sources_are_folders_apart_from_its_store(paths: Any, fine: bool) -> None:
+    given = {"source_paths": paths}
+    assert [problem.field for problem in pool_problems(given, DEFAULTS | given)] == ([] if fine else ["source_paths"])
+    moved = {"cache_path": "/fsx/cache/"}
+    if paths == ["/fsx", "/mnt/share"]:
+        assert [problem.field for problem in pool_problems(moved, DEFAULTS | given | moved)] == ["source_paths"]

@@ -28,6 +28,7 @@ from tests.kube.installed import (
 )
 from tests.waiting import until
 
+SOURCES = ["/fsx"]
 UNMARKED = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}}
 PROBE = {**UNMARKED, "spec": {"containers": [{"name": "probe", "image": "none"}]}}
 
@@ -36,7 +37,7 @@ PROBE = {**UNMARKED, "spec": {"containers": [{"name": "probe", "image": "none"}]
 def policies(own_kube_api: KubeCluster) -> Iterator[KubeClient]:
     """The administrator's client while the policies hold; without them again afterwards."""
     client = KubeClient(lambda: access_for(str(own_kube_api.kubeconfig)))
-    objects = around_hearth()
+    objects = around_hearth(sources=SOURCES)
     install(client, objects)
     until(lambda: answered(client.create, AGENT_PODS, PROBE) == "refused", "the policies hold")
     yield client

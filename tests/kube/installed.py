@@ -24,13 +24,14 @@ TOKENS = "authentication.k8s.io/v1"
 AGENT_PODS = f"/api/v1/namespaces/{names.NODES_NAMESPACE}/pods"
 
 
-def around_hearth(roots: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """Everything but Hearth's own processes. ``roots`` are allowed beside the base's own."""
+def around_hearth(roots: Iterable[str] = (), sources: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Everything but Hearth's own processes. ``roots`` are allowed beside the base's own, ``sources`` to be read."""
     own = documents(HEARTH)
     found = [document for document in documents(BASE) if document not in own]
     for document in found:
         if document["kind"] == names.ROOTS_KIND:
             document["spec"]["paths"] += roots
+            document["spec"] |= {"sourcePaths": list(sources)} if sources else {}
     return found
 
 

@@ -37,8 +37,15 @@ class InstalledKube:
 def installed_kube(kube_cluster: KubeCluster) -> InstalledKube:
     client = KubeClient(lambda: access_for(str(kube_cluster.kubeconfig)))
     image = kube_cluster.build_image(ROOT, ROOT / "Dockerfile", IMAGE)
-    install(client, around_hearth([str(kube_cluster.cache_path)]))
+    install(client, around_hearth([str(kube_cluster.cache_path)], [str(shared(kube_cluster))]))
     return InstalledKube(kube_cluster, client, image)
+
+
+def shared(cluster: KubeCluster) -> Path:
+    """The file system that is "mounted" on this machine and on every node, at the same path."""
+    folder = cluster.folder / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.agent_workload import daemon_set
 from controlplane.clusters.kubernetes.install import MANAGER, documents
 from tests.contracts.observing import DIGEST
-from tests.kube.guarded import Guarded, answered
+from tests.kube.guarded import SOURCES, Guarded, answered
 from tests.kube.installed import AGENT_PODS, BASE, POLICIES, around_hearth, install, remove_policies
 from tests.waiting import until
 
@@ -45,12 +45,27 @@ def _folder(path: str) -> Change:
     return lambda pod: pod["volumes"].append({"name": "more", "hostPath": {"path": path}})
 
 
+def _read(path: str, **mount: Any) -> Change:
+    def change(pod: dict[str, Any]) -> None:
+        _folder(path)(pod)
+        pod["containers"][0]["volumeMounts"].append({"name": "more", "mountPath": path} | mount)
+
+    return change
+
+
 def _context(**fields: Any) -> Change:
     return lambda pod: pod["containers"][0]["securityContext"].update(fields)
 
 
 def _init(pod: dict[str, Any]) -> None:
     pod["initContainers"] = [{"name": "more", "image": "none"}]
+
+
+def _read_by_init(pod: dict[str, Any]) -> None:
+    _read("/fsx", readOnly=True)(pod)
+    pod["initContainers"] = [copy.deepcopy(pod["containers"][0])]
+    pod["initContainers"][0]["name"] = "init"
+    pod["initContainers"][0]["volumeMounts"][-1].pop("readOnly")
 
 
 def _power(pod: dict[str, Any]) -> None:
@@ -62,6 +77,17 @@ CASES: dict[str, tuple[Change, str]] = {
     "another folder": (_folder("/etc/kubernetes"), NOT_LISTED),
     "the root": (_folder("/"), NOT_LISTED),
     "a name that only begins like a root": (_folder("/opt/dlami/nvme2"), NOT_LISTED),
+    "a source": (_read("/fsx", readOnly=True), ""),
+    "a folder of a source": (_read("/fsx/llama", readOnly=True), ""),
+    "a source that nobody mounts": (_folder("/fsx"), ""),
+    "a folder that only begins like a source": (_read("/fsx2", readOnly=True), NOT_LISTED),
+    "a source to be written": (_read("/fsx"), "agents write no folder"),
+    "a source as if it were not to be read only": (_read("/fsx", readOnly=False), "agents write no folder"),
+    "a source with what is mounted later": (
+        _read("/fsx", readOnly=True, mountPropagation="HostToContainer"),
+        "agents write no folder",
+    ),
+    "a source for an init container to write": (_read_by_init, "agents write no folder"),
     "the node's network": (lambda pod: pod.update(hostNetwork=True), "neither network"),
     "the node's processes": (lambda pod: pod.update(hostPID=True), "neither network"),
     "the node's memory": (lambda pod: pod.update(hostIPC=True), "neither network"),
@@ -110,7 +136,7 @@ def test_without_a_list_no_folder_is_allowed(guarded: Guarded, paths: list[str] 
 
 def test_the_list_is_still_heard_of_after_a_removal_and_a_second_installation(guarded: Guarded) -> None:
     """An API server stops to follow parameters of a kind of its own when their last policy goes, and for ever."""
-    objects = around_hearth()
+    objects = around_hearth(sources=SOURCES)
     remove_policies(guarded.admin, objects)
     until(lambda: placed(guarded, "/etc") == "", "the policies are gone")
     install(guarded.admin, objects)
@@ -173,9 +199,17 @@ def listed(guarded: Guarded, paths: list[str], *, dry_run: bool = False) -> None
     """What whoever installs Hearth says in an overlay."""
     document = {
         "apiVersion": names.API_VERSION, "kind": names.ROOTS_KIND, "metadata": {"name": names.ROOTS_NAME},
-        "spec": {"paths": paths},
+        "spec": {"paths": paths, "sourcePaths": SOURCES},
     }  # fmt: skip
     guarded.admin.apply(ROOTS, document, manager=MANAGER, dry_run=dry_run)
+
+
+def test_hearth_places_agents_that_read_the_listed_sources(guarded: Guarded) -> None:
+    hearth = guarded.hearth()
+    hearth.apply_agent(PoolAgent("gpu", IMAGE, FOLDER, source_paths=("/fsx", "/fsx/llama")))
+    with pytest.raises(Refused, match=f"{NOT_LISTED}: /home"):
+        hearth.apply_agent(PoolAgent("gpu", IMAGE, FOLDER, source_paths=("/fsx", "/home")))
+    hearth.delete_agent("gpu")
 
 
 def placed(guarded: Guarded, path: str) -> str:

@@ -30,6 +30,7 @@ class NodePoolSerializer(ObjectSerializer):
     selector = LabelsField()
     priority = serializers.IntegerField()
     cache_path = serializers.CharField()
+    source_paths = serializers.ListField(child=serializers.CharField())
     high_watermark = serializers.FloatField()
     low_watermark = serializers.FloatField()
     max_downloads_per_node = serializers.IntegerField()
@@ -54,6 +55,10 @@ class NodePoolChanges(Input):
     """What may be changed of a pool; only the fields that are sent."""
 
     selector = LabelsField(required=False, allow_empty=False)
+    source_paths = serializers.ListField(
+        required=False, child=serializers.CharField(max_length=500), max_length=20,
+        help_text="folders of its nodes that Filesystem connections may read there",
+    )  # fmt: skip
     priority = serializers.IntegerField(required=False, min_value=-1000, max_value=1000)
     high_watermark = serializers.FloatField(required=False, min_value=0.05, max_value=1)
     low_watermark = serializers.FloatField(required=False, min_value=0.05, max_value=1)

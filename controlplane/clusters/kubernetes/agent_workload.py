@@ -29,10 +29,11 @@ def daemon_set_name(pool: str) -> str:
 
 
 def daemon_set(agent: PoolAgent) -> dict[str, Any]:
-    """What Hearth applies. Refused for a cache path that is no plain folder below the root."""
+    """What Hearth applies. Refused for a cache or source path that is no plain folder below the root."""
     path = agent.cache_path.rstrip("/")
-    if not _PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
-        raise Refused(f"{agent.cache_path!r} is no folder of a node that an agent may have.")
+    for folder in (path, *agent.source_paths):
+        if not _PATH.fullmatch(folder) or {".", ".."} & set(folder.split("/")):
+            raise Refused(f"{folder!r} is no folder of a node that an agent may have.")
     name = daemon_set_name(agent.pool)
     labels = {**AGENT_LABEL, POOL_LABEL: name.removeprefix("hearth-agent-")}
     return {
@@ -61,6 +62,7 @@ def _pod(agent: PoolAgent, path: str) -> dict[str, Any]:
         "volumes": [
             {"name": "store", "hostPath": {"path": path, "type": "DirectoryOrCreate"}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+            *(_source(number, folder) for number, folder in enumerate(agent.source_paths)),
         ],
     }
     if agent.priority_class:
@@ -70,8 +72,20 @@ def _pod(agent: PoolAgent, path: str) -> dict[str, Any]:
     return pod
 
 
+def _source(number: int, folder: str) -> dict[str, Any]:
+    # Never made where it is missing: an empty folder would look like a source without files.
+    return {"name": f"source-{number}", "hostPath": {"path": folder, "type": "Directory"}}
+
+
+def _source_mount(number: int, folder: str) -> dict[str, Any]:
+    """Where connections say it is. What the node mounts there later does not come in: it would come writable."""
+    return {"name": f"source-{number}", "mountPath": folder, "readOnly": True, "recursiveReadOnly": "IfPossible"}
+
+
 def _container(agent: PoolAgent, path: str) -> dict[str, Any]:
     command = ["python", "-m", "caches.agent", "--kubernetes", "--node", "$(NODE_NAME)", "--root", path]
+    for folder in agent.source_paths:
+        command += ["--source", folder]
     if agent.server:
         command += ["--server", agent.server]
     return {
@@ -92,7 +106,11 @@ def _container(agent: PoolAgent, path: str) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": "store", "mountPath": path}, {"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [
+            {"name": "store", "mountPath": path},
+            {"name": "tmp", "mountPath": "/tmp"},
+            *(_source_mount(number, folder) for number, folder in enumerate(agent.source_paths)),
+        ],
     }
 
 
