@@ -178,16 +178,21 @@ class PoolAgent:
 
 @dataclass(frozen=True, slots=True)
 class ImageHolder:
-    """Desired presence of one image digest on the nodes of one pool."""
+    """Desired presence of one image digest on some nodes of one pool."""
 
     pool: str
     reference: str  # repository@sha256:…
+    nodes: tuple[str, ...] = ()  # by name; the pool's others do not get it
     node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = (Toleration(),)
+    pull_secrets: tuple[str, ...] = ()  # names, where the holders run
+    helper_image: str = ""  # what mounts the image where nodes can mount images; "" never does
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePresence:
-    """Observed presence of one image on one node; ``ready`` None is unknown."""
+    """Observed presence of one image on one node; ``ready`` None is unknown. ``reason`` is a documents.Reason value
+    where it failed, "" while it is on its way; not ``holdable``: it is there and nothing can keep it there."""
 
     node_name: str
     node_uid: str
@@ -195,6 +200,8 @@ class ImagePresence:
     ready: bool | None
     reason: str = ""
     message: str = ""
+    leaving: bool = False  # what held it is being removed
+    holdable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +264,23 @@ class ClusterGateway(EndpointCalls, Protocol):
     def delete_agent(self, pool: str) -> None: ...
 
     # images (NotApplicable on the local fleet)
-    def apply_image_holder(self, holder: ImageHolder) -> None: ...
+    def apply_image_holder(self, holder: ImageHolder) -> None:
+        """Have the image on exactly these nodes of the pool; whoever holds it already is not disturbed."""
+        ...
+
     def delete_image_holder(self, pool: str, reference: str) -> None: ...
-    def image_presence(self, pool: str) -> tuple[ImagePresence, ...]: ...
+    def image_holders(self, pool: str) -> tuple[str, ...]:
+        """The references that the pool has holders for."""
+        ...
+
+    def image_presence(self, pool: str) -> tuple[ImagePresence, ...]:
+        """What the pool's holders say now; a node without a line has no holder."""
+        ...
+
+    def images_listed(self, node_name: str, node_uid: str) -> frozenset[str] | None:
+        """Digests that the node itself says it has, held or not; None where its list does not tell all. It proves
+        that something may still be there, never that it can be used."""
+        ...
 
     # workloads
     def apply_workload(self, workload: Workload) -> None: ...

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import yaml
+
 from caches.agent.link import NodeLink
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import ClusterGateway, GatewayError
@@ -22,6 +24,7 @@ from controlplane.embedded.processes import ROOT
 from tests.waiting import until
 
 CRDS = ROOT / "deploy" / "base" / "crds"
+IMAGES = ROOT / "deploy" / "base" / "images.yaml"
 PODS = "/api/v1/namespaces/default/pods"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -31,9 +34,10 @@ STORE = "/opt/dlami/nvme/hearth"
 def prepare(client: KubeClient) -> None:
     """Definitions and namespaces, once for a control plane. Repeating it changes nothing."""
     install(client, documents(CRDS))
-    for name in (names.NODES_NAMESPACE, names.SYSTEM_NAMESPACE):
+    for name in (names.NODES_NAMESPACE, names.SYSTEM_NAMESPACE, names.IMAGES_NAMESPACE):
         document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         client.apply(f"/api/v1/namespaces/{name}", document, manager="test")
+    install(client, [item for item in yaml.safe_load_all(IMAGES.read_text()) if item["kind"] == "PriorityClass"])
     account = "/api/v1/namespaces/default/serviceaccounts/default"
     until(lambda: _answers(client, account), "the default account is there")
 
@@ -49,9 +53,11 @@ def _answers(client: KubeClient, path: str) -> bool:
 def empty(client: KubeClient) -> None:
     """Remove what an earlier test left."""
     client.delete(PODS, grace_seconds=0)
-    for path in (names.NODES, names.NODE_CACHES, names.MANIFESTS, names.SECRETS, names.EVENTS, names.DAEMON_SETS):
+    for path in (names.NODES, names.NODE_CACHES, names.MANIFESTS, names.SECRETS, names.EVENTS, names.DAEMON_SETS,
+                 names.IMAGE_DAEMON_SETS):  # fmt: skip
         client.delete(path)
-    for path in (PODS, names.NODES, names.NODE_CACHES):
+    client.delete(names.IMAGE_PODS, grace_seconds=0)
+    for path in (PODS, names.IMAGE_PODS, names.NODES, names.NODE_CACHES):
         until(partial(_is_empty, client, path), f"nothing is left of {path}")
 
 
@@ -142,6 +148,20 @@ def add_node(client: KubeClient, name: str, labels: dict[str, str] | None = None
 
     until(settled, "the controllers know the node")
     return str(made["metadata"]["uid"])
+
+
+def furnish(client: KubeClient, name: str) -> None:
+    """What a kubelet says of its machine, so that controllers and scheduler put pods there."""
+    client.merge(f"{names.NODES}/{name}", {"metadata": {"labels": {"kubernetes.io/os": "linux"}}}, manager="kubelet")
+    room = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    status = {"status": {"capacity": room, "allocatable": room}}
+    client.merge(f"{names.NODES}/{name}/status", status, manager="kubelet")
+
+
+def a_second_later(pod: dict[str, Any]) -> None:
+    """Times on an API server are whole seconds."""
+    made = pod["metadata"]["creationTimestamp"]
+    until(lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") > made, "the clock has moved on")
 
 
 def remove_node(client: KubeClient, name: str) -> None:

@@ -17,6 +17,7 @@ from controlplane.clusters.gateway import (
     ObservedNode,
     ObservedNodeCache,
     PoolAgent,
+    Refused,
     Workload,
 )
 from tests.contracts.clusters import ContractCluster
@@ -224,7 +225,9 @@ def test_it_labels_no_incarnation_but_the_one_it_was_told(cluster: ContractClust
 IMAGE_CALLS: tuple[Callable[[ClusterGateway], object], ...] = (
     lambda gateway: gateway.apply_image_holder(ImageHolder("pool-a", "r@sha256:1")),
     lambda gateway: gateway.delete_image_holder("pool-a", "r@sha256:1"),
+    lambda gateway: gateway.image_holders("pool-a"),
     lambda gateway: gateway.image_presence("pool-a"),
+    lambda gateway: gateway.images_listed("n-1", "uid"),
 )
 AGENT_CALLS: tuple[Callable[[ClusterGateway], object], ...] = (
     lambda gateway: gateway.apply_agent(PoolAgent("pool-a", "image@sha256:0", "/opt/dlami/nvme")),
@@ -246,6 +249,33 @@ def test_it_says_not_applicable_to_what_it_cannot_do(cluster: ContractCluster) -
     for call in refused:
         with pytest.raises(NotApplicable):
             call(cluster.gateway)
+
+
+IMAGES = tuple(f"registry.invalid/engine@{digest}" for digest in (DIGEST, OTHER))
+
+
+def test_it_has_a_holder_of_an_image_until_it_is_taken_away(cluster: ContractCluster) -> None:
+    gateway = cluster.gateway
+    if not gateway.capabilities().images:
+        pytest.skip("this kind of cluster has no images")
+    uid = cluster.add_node("n-1")
+
+    for _ in range(2):
+        gateway.apply_image_holder(ImageHolder("pool-a", IMAGES[0]))
+    gateway.apply_image_holder(ImageHolder("pool-a", IMAGES[1]))
+    gateway.apply_image_holder(ImageHolder("pool-b", IMAGES[0]))
+
+    assert gateway.image_holders("pool-a") == IMAGES and gateway.image_holders("pool-b") == IMAGES[:1]
+    assert gateway.image_presence("pool-a") == (), "it is wanted on no node"
+    for _ in range(2):
+        gateway.delete_image_holder("pool-a", IMAGES[0])
+    assert gateway.image_holders("pool-a") == IMAGES[1:] and gateway.image_holders("pool-b") == IMAGES[:1]
+    assert gateway.images_listed("n-1", uid) == frozenset()
+    for name, other in (("n-1", "another"), ("never", uid), ("../n-1", uid)):
+        with pytest.raises(NotFound):
+            gateway.images_listed(name, other)
+    with pytest.raises(Refused):
+        gateway.apply_image_holder(ImageHolder("pool-a", "registry.invalid/engine:latest"))
 
 
 DEPLOYMENT = {

@@ -16,12 +16,13 @@ import urllib3
 from caches.domain.labels import ready_label
 from caches.services.loop_taints import COLD_TAINT
 from controlplane.clusters.documents import ConnectionSpec, Manifest, Origin, SourceType
-from controlplane.clusters.gateway import Kind, NotFound, ObservedNodeCache, PoolAgent, Refused, Workload
+from controlplane.clusters.gateway import ImageHolder, Kind, NotFound, ObservedNodeCache, PoolAgent, Refused, Workload
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
 from controlplane.clusters.kubernetes.install import documents
 from controlplane.clusters.kubernetes.link import node_uid
+from tests.contracts.kube import a_second_later, furnish
 from tests.contracts.observing import DIGEST, OTHER, changes, spec, status
 from tests.kube.guarded import Guarded
 from tests.kube.installed import BASE
@@ -104,6 +105,26 @@ def use_gateway(guarded: Guarded, gateway: KubernetesGateway) -> None:
     gateway.consumers("n-1", uid)
     gateway.apply_agent(PoolAgent("gpu", "none", "/opt/dlami/nvme"))
     gateway.delete_agent("gpu")
+    use_holders(guarded, gateway, uid)
+
+
+def use_holders(guarded: Guarded, gateway: KubernetesGateway, uid: str) -> None:
+    """A holder of an image, found older than its node once."""
+    furnish(guarded.admin, "n-1")
+    holder = ImageHolder("gpu", f"none@{DIGEST}", nodes=("n-1",))
+    gateway.apply_image_holder(holder)
+    until(lambda: _holders(guarded), "the holder has its node")
+    a_second_later(_holders(guarded)[0])
+    guarded.contract.replace_node("n-1")
+    gateway.image_presence("gpu")
+    gateway.images_listed("n-1", guarded.admin.get(f"{names.NODES}/n-1")["metadata"]["uid"])
+    gateway.apply_image_holder(holder)
+    gateway.image_holders("gpu")
+    gateway.delete_image_holder("gpu", holder.reference)
+
+
+def _holders(guarded: Guarded) -> list[dict[str, Any]]:
+    return [pod for pod in guarded.admin.get(names.IMAGE_PODS)["items"] if pod["spec"].get("nodeName")]
 
 
 # Applying what is not there yet is a creation too.
@@ -111,6 +132,7 @@ APPLIED: set[Right] = {
     ("", "nodecaches", "create"),
     (names.NODES_NAMESPACE, "secrets", "create"),
     (names.NODES_NAMESPACE, "daemonsets", "create"),
+    (names.IMAGES_NAMESPACE, "daemonsets", "create"),
 }
 
 

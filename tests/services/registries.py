@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ class Registry:
     def close(self) -> None:
         self.closed += 1
 
-    def push(self, reference: str, content: str, **facts: int) -> str:
+    def push(self, reference: str, content: str, **facts: Any) -> str:
         """The reference names another image from now on; its digest."""
         made = "sha256:" + hashlib.sha256(content.encode()).hexdigest()
         self.names[reference] = Resolved(made, **facts)

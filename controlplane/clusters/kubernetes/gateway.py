@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, NoReturn
+from typing import Any
 
 from controlplane.clusters.documents import Consumer, Manifest, NodeCacheSpec, Origin
 from controlplane.clusters.gateway import (
@@ -20,7 +20,6 @@ from controlplane.clusters.gateway import (
     ImagePresence,
     Kind,
     Listing,
-    NotApplicable,
     NotFound,
     Observed,
     PoolAgent,
@@ -29,7 +28,7 @@ from controlplane.clusters.gateway import (
     WatchEvent,
     Workload,
 )
-from controlplane.clusters.kubernetes import manifests, names, objects
+from controlplane.clusters.kubernetes import image_calls, manifests, names, objects
 from controlplane.clusters.kubernetes.access import access_for
 from controlplane.clusters.kubernetes.agent_workload import daemon_set, daemon_set_name
 from controlplane.clusters.kubernetes.client import KubeClient
@@ -59,6 +58,7 @@ class KubernetesGateway(KubernetesEndpoints):
         version = self.client.get("/version")
         return Capabilities(
             workloads=True,
+            images=True,
             taints=True,
             server_side_apply=True,
             agents=True,
@@ -255,16 +255,22 @@ class KubernetesGateway(KubernetesEndpoints):
     def delete_agent(self, pool: str) -> None:
         self.client.delete(f"{names.DAEMON_SETS}/{daemon_set_name(pool)}")
 
-    # images: their place is taken, their code comes with their issue
+    # images
 
     def apply_image_holder(self, holder: ImageHolder) -> None:
-        _no("image holders")
+        image_calls.holder_apply(self.client, holder)
 
     def delete_image_holder(self, pool: str, reference: str) -> None:
-        _no("image holders")
+        image_calls.holder_delete(self.client, pool, reference)
+
+    def image_holders(self, pool: str) -> tuple[str, ...]:
+        return image_calls.holders_list(self.client, pool)
 
     def image_presence(self, pool: str) -> tuple[ImagePresence, ...]:
-        _no("image presence")
+        return image_calls.image_presences(self.client, pool)
+
+    def images_listed(self, node_name: str, node_uid: str) -> frozenset[str] | None:
+        return image_calls.images_listed(self.client, node_name, node_uid)
 
     # workloads
 
@@ -314,7 +320,3 @@ class KubernetesGateway(KubernetesEndpoints):
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _no(what: str) -> NoReturn:
-    raise NotApplicable(f"Hearth has no {what} on Kubernetes yet.")

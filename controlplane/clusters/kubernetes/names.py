@@ -16,6 +16,7 @@ AGENT_MANAGER = "hearth-agent"  # field manager of statuses
 
 SYSTEM_NAMESPACE = "hearth-system"  # Hearth itself, with secrets that no agent may read
 NODES_NAMESPACE = "hearth-nodes"  # agents, and the credentials of source connections
+IMAGES_NAMESPACE = "hearth-images"  # holders of images, which may do nothing but be there
 EVENTS_NAMESPACE = "default"  # where the API server wants events about objects without a namespace
 
 WEIGHTS_ANNOTATION = "cache.hearth.dev/weights"  # digests that a pod uses, separated by commas
@@ -33,6 +34,8 @@ ROOTS = f"/apis/{API_VERSION}/cacheroots"
 SECRETS = f"/api/v1/namespaces/{NODES_NAMESPACE}/secrets"
 EVENTS = f"/api/v1/namespaces/{EVENTS_NAMESPACE}/events"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NODES_NAMESPACE}/daemonsets"
+IMAGE_DAEMON_SETS = f"/apis/apps/v1/namespaces/{IMAGES_NAMESPACE}/daemonsets"
+IMAGE_PODS = f"/api/v1/namespaces/{IMAGES_NAMESPACE}/pods"
 
 # Endpoints have the vendor's names, so that its documents apply unchanged.
 ENDPOINT_GROUP = "inference.sagemaker.aws.amazon.com"

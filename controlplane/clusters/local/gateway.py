@@ -155,7 +155,13 @@ class LocalGateway(LocalEndpoints):
     def delete_image_holder(self, pool: str, reference: str) -> None:
         _no("container images")
 
+    def image_holders(self, pool: str) -> tuple[str, ...]:
+        _no("container images")
+
     def image_presence(self, pool: str) -> tuple[ImagePresence, ...]:
+        _no("container images")
+
+    def images_listed(self, node_name: str, node_uid: str) -> frozenset[str] | None:
         _no("container images")
 
     def apply_workload(self, workload: Workload) -> None:

@@ -1,0 +1,132 @@
+"""Applying, removing and looking at holders on an API server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from controlplane.clusters.documents import POOL_LABEL
+from controlplane.clusters.gateway import Conflict, ImageHolder, ImagePresence, NotFound, Refused
+from controlplane.clusters.kubernetes import names
+from controlplane.clusters.kubernetes.client import KubeClient
+from controlplane.clusters.kubernetes.image_holders import (
+    HOLDER_LABEL,
+    IMAGE_LABEL,
+    REFERENCE_ANNOTATION,
+    holder_name,
+    holder_set,
+    keeps_volume,
+    mark_of,
+    mounts_images,
+    pool_word,
+)
+from controlplane.clusters.kubernetes.image_pods import listed_digests, node_of, presence_of
+from controlplane.clusters.kubernetes.objects import time_of
+from controlplane.clusters.kubernetes.watches import listed
+
+Json = Mapping[str, Any]
+
+
+def holder_apply(client: KubeClient, holder: ImageHolder) -> None:
+    """See ClusterGateway.apply_image_holder."""
+    document = holder_set(holder, volume=_has_volumes(client, holder))
+    path = f"{names.IMAGE_DAEMON_SETS}/{holder_name(holder.pool, holder.reference)}"
+    client.apply(path, document, manager=names.MANAGER)
+    _remove_outlived(client, holder)
+
+
+def holder_delete(client: KubeClient, pool: str, reference: str) -> None:
+    """See ClusterGateway.delete_image_holder."""
+    client.delete(f"{names.IMAGE_DAEMON_SETS}/{holder_name(pool, reference)}")
+
+
+def holders_list(client: KubeClient, pool: str) -> tuple[str, ...]:
+    """The references that holders of this pool are there for."""
+
+    def reference(item: Json) -> str | None:
+        return (item["metadata"].get("annotations") or {}).get(REFERENCE_ANNOTATION)
+
+    found, _ = listed(client, names.IMAGE_DAEMON_SETS, {"labelSelector": _labels(pool)}, reference, only_metadata=True)
+    return tuple(sorted(set(found)))
+
+
+def image_presences(client: KubeClient, pool: str) -> tuple[ImagePresence, ...]:
+    """See ClusterGateway.image_presence."""
+    nodes = _nodes(client)
+
+    def seen(pod: Json) -> ImagePresence | None:
+        uid, made_at = nodes.get(node_of(pod), ("", None))
+        return presence_of(pod, uid, made_at) if uid else None
+
+    found, _ = listed(client, names.IMAGE_PODS, {"labelSelector": _labels(pool)}, seen)
+    return tuple(found)
+
+
+def images_listed(client: KubeClient, node_name: str, node_uid: str) -> frozenset[str] | None:
+    """See ClusterGateway.images_listed."""
+    if not names.is_object_name(node_name):
+        raise NotFound(f"{node_name!r:.80} cannot be the name of an object.")
+    node = client.get(f"{names.NODES}/{node_name}")
+    if node["metadata"]["uid"] != node_uid:
+        raise NotFound(f"Node {node_name} is {node['metadata']['uid']} now; {node_uid} is gone.")
+    return listed_digests(node)
+
+
+def volumes_stored(client: KubeClient) -> bool:
+    """Whether the server stores image volumes: it is asked to store one, and for nothing."""
+    reference = f"hearth/probe@sha256:{'0' * 64}"
+    probe = holder_set(ImageHolder("probe", reference, helper_image="none"), volume=True)
+    path = f"{names.IMAGE_DAEMON_SETS}/{probe['metadata']['name']}"
+    try:
+        return keeps_volume(client.apply(path, probe, manager=names.MANAGER, dry_run=True))
+    except (Refused, NotFound):
+        return False
+
+
+def _has_volumes(client: KubeClient, holder: ImageHolder) -> bool:
+    if not holder.helper_image or not holder.nodes:
+        return False
+
+    def runtime(node: Json) -> tuple[str, str]:
+        info = (node.get("status") or {}).get("nodeInfo") or {}
+        return node["metadata"]["name"], str(info.get("containerRuntimeVersion", ""))
+
+    found, _ = listed(client, names.NODES, {"labelSelector": _selector(holder.node_selector)}, runtime)
+    runtimes = {name: version for name, version in found if name in holder.nodes}
+    if not runtimes or not all(mounts_images(version) for version in runtimes.values()):
+        return False
+    return volumes_stored(client)
+
+
+def _remove_outlived(client: KubeClient, holder: ImageHolder) -> None:
+    """Pods that are older than their node say nothing about it: the controller makes new ones."""
+    labels = f"{_labels(holder.pool)},{IMAGE_LABEL}={mark_of(holder.reference)}"
+    pods, _ = listed(client, names.IMAGE_PODS, {"labelSelector": labels}, lambda pod: pod)
+    nodes = _nodes(client) if pods else {}
+    for pod in pods:
+        known = nodes.get((pod.get("spec") or {}).get("nodeName", ""))
+        made_at = time_of(pod["metadata"].get("creationTimestamp"))
+        if known and known[1] is not None and made_at is not None and made_at < known[1]:
+            with suppress(Conflict):  # it was replaced meanwhile
+                client.delete(f"{names.IMAGE_PODS}/{pod['metadata']['name']}", uid=pod["metadata"]["uid"])
+
+
+def _nodes(client: KubeClient) -> dict[str, tuple[str, datetime | None]]:
+    """Uid and time of making of every node, by name."""
+
+    def fact(item: Json) -> tuple[str, tuple[str, datetime | None]]:
+        metadata = item["metadata"]
+        return metadata["name"], (metadata["uid"], time_of(metadata.get("creationTimestamp")))
+
+    found, _ = listed(client, names.NODES, {}, fact, only_metadata=True)
+    return dict(found)
+
+
+def _labels(pool: str) -> str:
+    return _selector({**HOLDER_LABEL, POOL_LABEL: pool_word(pool)})
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))

@@ -1,0 +1,154 @@
+"""What holders' pods say of images: only a container that runs is proof, and every failure has a reason."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controlplane.clusters.documents import Reason
+from controlplane.clusters.gateway import ImageHolder, ImagePresence
+from controlplane.clusters.kubernetes.image_holders import holder_set
+from controlplane.clusters.kubernetes.image_pods import FULL_LIST, listed_digests, presence_of, pull_reason
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+REFERENCE = "registry.example/serving@sha256:" + "a" * 64
+RUNNING = {"state": {"running": {}}, "imageID": REFERENCE}
+
+
+def pod(container: dict[str, Any] | None = None, *, volume: bool = False, **status: Any) -> dict[str, Any]:
+    template = holder_set(ImageHolder("gpu", REFERENCE, nodes=("n-1",), helper_image="h"), volume=volume)
+    made: dict[str, Any] = {**template["spec"]["template"]}
+    made["metadata"] = {**made["metadata"], "name": "h-1", "creationTimestamp": NOW.isoformat()}
+    made["spec"] = {**made["spec"], "nodeName": "n-1"}
+    made["status"] = {"phase": "Pending", **({"containerStatuses": [container]} if container else {}), **status}
+    return made
+
+
+def seen(item: dict[str, Any], *, node_age: timedelta = timedelta(hours=1)) -> ImagePresence:
+    found = presence_of(item, "uid-1", NOW - node_age)
+    assert found is not None
+    assert (found.node_name, found.node_uid, found.reference) == ("n-1", "uid-1", REFERENCE)
+    return found
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"state": {"waiting": {"reason": reason, "message": message}}, "imageID": ""}
+
+
+@pytest.mark.parametrize("volume", [False, True])
+def test_it_is_ready_when_the_container_runs(volume: bool) -> None:
+    assert seen(pod(RUNNING, volume=volume)).ready is True
+
+
+def test_it_believes_no_container_of_another_image() -> None:
+    other = pod(RUNNING)
+    other["spec"]["containers"] = [{"name": "holder", "image": "other"}]
+
+    assert (seen(other).ready, seen(other).reason) == (False, Reason.INTERNAL)
+    assert seen(pod({**RUNNING, "imageID": ""})).ready is False
+
+
+@pytest.mark.parametrize("container", [None, waiting("ContainerCreating"), waiting("PodInitializing"), {"state": {}}])
+def test_it_is_on_its_way_while_the_node_pulls(container: dict[str, Any] | None) -> None:
+    found = seen(pod(container))
+
+    assert (found.ready, found.reason, found.holdable, found.leaving) == (False, "", True, False)
+
+
+# As kubelets and runtimes say it.
+PULL = 'Back-off pulling image "r@sha256:a": ErrImagePull: rpc error: code = Unknown desc = failed to pull and unpack: '
+FAILURES = [
+    ("ImagePullBackOff", PULL + "failed to resolve reference: pull access denied, repository does not exist or may "
+     "require authorization: server message: insufficient_scope: authorization failed", Reason.ACCESS_DENIED),
+    ("ErrImagePull", PULL + "unexpected status from HEAD request: 401 Unauthorized", Reason.ACCESS_DENIED),
+    ("ErrImagePull", PULL + "403 Forbidden", Reason.ACCESS_DENIED),
+    ("ErrImagePull", PULL + "no basic auth credentials", Reason.ACCESS_DENIED),
+    ("ErrImagePull", PULL + "r@sha256:a: not found", Reason.SOURCE_UNAVAILABLE),
+    ("ErrImagePull", PULL + "dial tcp 192.0.2.1:443: connect: connection refused", Reason.SOURCE_UNAVAILABLE),
+    ("ErrImagePull", PULL + "429 Too Many Requests", Reason.SOURCE_UNAVAILABLE),
+    ("ImagePullBackOff", "", Reason.SOURCE_UNAVAILABLE),
+    ("ErrImagePull", PULL + "write /var/lib/x: no space left on device", Reason.INSUFFICIENT_CAPACITY),
+    ("ErrImagePull", PULL + "failed commit on ref: unexpected commit digest sha256:b, expected sha256:a",
+     Reason.INTEGRITY_MISMATCH),
+    ("ErrImagePull", PULL + "no match for platform in manifest: not found", Reason.INVALID_REQUEST),
+    ("SignatureValidationFailed", "", Reason.INTEGRITY_MISMATCH),
+    ("InvalidImageName", "couldn't parse", Reason.INVALID_REQUEST),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "message", "reason"), FAILURES)
+def test_it_gives_a_failed_pull_a_reason_of_the_closed_set(word: str, message: str, reason: Reason) -> None:
+    found = seen(pod(waiting(word, message)))
+
+    assert (found.ready, found.reason, found.holdable) == (False, reason, True)
+    assert found.message == (message or word)[:500]
+
+
+def test_it_reads_numbers_as_answers_only_where_they_stand_alone() -> None:
+    assert pull_reason("after 14032 ms: timeout, request 54401") is Reason.SOURCE_UNAVAILABLE
+
+
+ENDED = {"terminated": {"exitCode": 127, "message": "sh: sleep: not found"}}
+
+
+@pytest.mark.parametrize(
+    ("container", "words"),
+    [
+        (waiting("RunContainerError", 'exec: "/bin/sh": no such file or directory'), "no such file"),
+        (waiting("CreateContainerError", "no command"), "no command"),
+        ({**waiting("CrashLoopBackOff", "back-off"), "lastState": ENDED}, "sleep: not found"),
+        ({"state": ENDED}, "sleep: not found"),
+        ({"state": {"terminated": {"exitCode": 3}}}, "It ended with 3."),
+    ],
+)
+def test_it_says_that_an_image_cannot_be_held_and_why(container: dict[str, Any], words: str) -> None:
+    found = seen(pod(container))
+
+    assert (found.ready, found.reason, found.holdable) == (False, Reason.INVALID_REQUEST, False)
+    assert "cannot be held" in found.message and words in found.message
+
+
+def test_it_does_not_know_what_a_pod_of_an_earlier_node_is_worth() -> None:
+    assert seen(pod(RUNNING), node_age=-timedelta(seconds=1)).ready is None
+    assert seen(pod(RUNNING), node_age=timedelta(0)).ready is True
+
+
+def test_it_counts_a_pod_that_goes_as_leaving() -> None:
+    going = pod(RUNNING)
+    going["metadata"]["deletionTimestamp"] = NOW.isoformat()
+
+    assert (seen(going).ready, seen(going).leaving) == (False, True)
+
+
+def test_it_says_why_a_node_takes_no_holder() -> None:
+    full = pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "Too many pods."}])
+    del full["spec"]["nodeName"]  # still said by the affinity that the controller gives it
+
+    assert (seen(full).reason, "Too many pods." in seen(full).message) == (Reason.NODE_UNAVAILABLE, True)
+
+
+def test_it_says_why_a_holder_was_put_out() -> None:
+    found = seen(pod(phase="Failed", reason="Evicted", message="The node was low on resource: ephemeral-storage."))
+
+    assert (found.ready, found.reason) == (False, Reason.NODE_UNAVAILABLE)
+    assert "ephemeral-storage" in found.message
+
+
+def test_it_leaves_out_what_is_no_holder() -> None:
+    stranger = pod(RUNNING)
+    stranger["metadata"] = {"name": "x"}
+    assert presence_of(stranger, "u", NOW) is None
+    nowhere = pod(RUNNING)
+    del nowhere["spec"]["nodeName"], nowhere["spec"]["affinity"]
+    assert presence_of(nowhere, "u", NOW) is None
+
+
+def test_it_takes_a_full_list_for_no_answer() -> None:
+    images: list[Any] = [{"names": [f"r/{n}@sha256:{n:064x}", f"r/{n}:latest"]} for n in range(FULL_LIST - 2)]
+    found = listed_digests({"status": {"images": [*images, {"names": None}]}})
+
+    assert found is not None and len(found) == FULL_LIST - 2 and f"sha256:{0:064x}" in found
+    assert listed_digests({"status": {"images": [{"names": []}] * FULL_LIST}}) is None
+    assert listed_digests({}) == frozenset()
