@@ -7,7 +7,7 @@ from uuid import UUID
 from celery import shared_task
 from django.utils import timezone
 
-from caches.services import connections, housekeeping, images, loop, webhooks
+from caches.services import connections, endpoint_rounds, housekeeping, images, loop, webhooks
 from controlplane.celery import publish
 
 
@@ -75,3 +75,16 @@ def purge() -> None:
 @shared_task(name="caches.lost_sweep")
 def lost_sweep() -> None:
     housekeeping.lost_close(now=timezone.now())
+
+
+@shared_task(name="caches.endpoints_round")
+def endpoints_round(cluster_id: str) -> None:
+    endpoint_rounds.endpoints_round(cluster_id=UUID(cluster_id))
+
+
+@shared_task(name="caches.endpoints_sweep")
+def endpoints_sweep() -> None:
+    """Every cluster that has endpoints: a round costs little where nothing is to be done."""
+    for cluster_id in endpoint_rounds.clusters_with_endpoints():
+        if not publish("caches.endpoints_round", str(cluster_id)):
+            return

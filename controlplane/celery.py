@@ -24,6 +24,7 @@ app.conf.beat_schedule = {
         "caches.pools_sweep": 1.5,
         "caches.webhooks_sweep": 10.0,
         "caches.lost_sweep": 30.0,
+        "caches.endpoints_sweep": 2.0,
         "caches.rechecks_sweep": 60.0,
         "caches.connections_sweep": 60.0,
         "caches.images_sweep": 60.0,

@@ -51,7 +51,8 @@ def may_follow(old: RolloutState, new: RolloutState) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class VersionFacts:
-    """The registration of the version. ``known`` False: it goes on; ``refused``: why it can never be served."""
+    """The registration of the version. ``known`` False: it goes on, or ``refused`` says why it cannot be served until
+    somebody did something about it."""
 
     known: bool
     refused: str = ""
@@ -120,7 +121,7 @@ def advance(facts: RolloutFacts) -> Step:
 
 def _before_switch(facts: RolloutFacts) -> Step:
     if facts.version.refused:
-        return Step(RolloutState.FAILED, "VersionRefused", facts.version.refused)
+        return Step(facts.state, "VersionRefused", facts.version.refused)
     if not facts.version.known:
         return Step(facts.state, "Registering", "The version is being registered.")
     if facts.released:

@@ -5,6 +5,7 @@ from caches.models.entries import CacheEntry, ConsumerSeen, EntryChange, Transfe
 from caches.models.images import Image, ImageState
 from caches.models.loop import NodeProjection, PoolLoop, PublishedManifest, UnknownCopy, Webhook, WebhookDelivery
 from caches.models.pins import GateType, Pin
+from caches.models.rollouts import Rollout
 
 __all__ = [
     "Artifact",
@@ -21,6 +22,7 @@ __all__ = [
     "Pin",
     "PoolLoop",
     "PublishedManifest",
+    "Rollout",
     "SourceConnection",
     "Transfer",
     "UnknownCopy",

@@ -10,6 +10,7 @@ from caches.models.catalogue import ModelVersion
 from controlplane.clusters.documents import ArtifactKind
 from controlplane.clusters.models import NodePool
 from controlplane.models_base import Row
+from controlplane.serving.models import Endpoint
 
 
 class GateType(models.TextChoices):
@@ -41,6 +42,9 @@ class Pin(Row):
     gate_type = models.CharField(max_length=8, choices=GateType.choices, default=GateType.ALL)
     gate_value = models.PositiveIntegerField(default=100)
     removed_at = models.DateTimeField(null=True, blank=True)
+    endpoint = models.ForeignKey(
+        Endpoint, null=True, blank=True, on_delete=models.CASCADE, related_name="pins", help_text="whose pin it is"
+    )
     operation = models.ForeignKey("operations.Operation", null=True, on_delete=models.SET_NULL, related_name="+")
 
     class Meta:
@@ -48,8 +52,13 @@ class Pin(Row):
         constraints = [
             models.UniqueConstraint(
                 fields=["version"],
-                condition=models.Q(removed_at__isnull=True),
+                condition=models.Q(removed_at__isnull=True, endpoint__isnull=True),
                 name="caches_one_live_pin_per_version",
+            ),
+            models.UniqueConstraint(
+                fields=["version", "endpoint"],
+                condition=models.Q(removed_at__isnull=True, endpoint__isnull=False),
+                name="caches_one_live_pin_per_endpoint",
             ),
             models.CheckConstraint(condition=models.Q(priority__lte=1000), name="caches_pin_priority"),
         ]

@@ -49,21 +49,23 @@ def pin_preview(*, spec: PinSpec, pin_id: UUID | None = None) -> tuple[Plan, ...
 
 
 @deadlock_retried
-def pin_create(*, actor: Actor, spec: PinSpec) -> tuple[Pin, Operation]:
-    """Create the pin and the Operation that follows its warming.
+def pin_create(*, actor: Actor, spec: PinSpec, endpoint_id: UUID | None = None) -> tuple[Pin, Operation]:
+    """Create the pin and the Operation that follows its warming. With ``endpoint_id`` it belongs to that endpoint.
 
     Clash ``pin:user:exists`` when the version has a live pin, ``pin:user:insufficient-capacity`` (with ``plans``)
     when there is no room for what its gate needs.
     """
     version, pools = spec_check(spec)
     # Asked first, so that an ordinary duplicate is no error in the log of PostgreSQL; the constraint decides races.
-    if Pin.objects.filter(version=version, removed_at__isnull=True).exists():
+    whose = Q(endpoint_id=endpoint_id) if endpoint_id is not None else Q(endpoint__isnull=True)
+    if Pin.objects.filter(whose, version=version, removed_at__isnull=True).exists():
         raise _pinned(version)
     try:
         with transaction.atomic():
             # The pin's row before the pools' rows, as in every change of a pin: the other way round a removal that
             # waits for the pools and a creation that waits for the removal would wait for each other.
             pin = draft_pin(spec, now=timezone.now())
+            pin.endpoint_id = endpoint_id
             pin.save(force_insert=True)
             _lock_pools(pools)
             _make_youngest(pin, pools)
@@ -75,7 +77,7 @@ def pin_create(*, actor: Actor, spec: PinSpec) -> tuple[Pin, Operation]:
             _audit(actor, "pin.create", pin, version, None, spec_document(spec, pools), operation)
             pools_mark_dirty(pool_ids=spec.pool_ids)
     except IntegrityError as error:
-        if "caches_one_live_pin_per_version" not in str(error):
+        if "caches_one_live_pin_per_" not in str(error):
             raise
         raise _pinned(version) from error
     return pin, operation
@@ -109,14 +111,16 @@ def pin_update(*, actor: Actor, pin_id: UUID, changes: Mapping[str, Any], if_upd
 
 
 @deadlock_retried
-def pin_remove(*, actor: Actor, pin_id: UUID, if_updated_at: datetime | None = None) -> Operation:
+def pin_remove(
+    *, actor: Actor, pin_id: UUID, if_updated_at: datetime | None = None, endpoint_id: UUID | None = None
+) -> Operation:
     """Close the pin: its running work is cancelled, and what is warm is held for the pin's retention.
 
     Stale when the pin changed since ``if_updated_at``.
     """
     with transaction.atomic():
         now = timezone.now()
-        _locked(pin_id, if_updated_at)
+        _locked(pin_id, if_updated_at, endpoint_id)
         if Pin.objects.filter(pk=pin_id, removed_at__isnull=True).update(removed_at=now, updated_at=now) != 1:
             raise _missing(pin_id)
         pin = Pin.objects.select_related("version__model", "version__artifact").get(pk=pin_id)
@@ -160,7 +164,7 @@ def pin_resume(*, actor: Actor, pin_id: UUID) -> Pin:
 @deadlock_retried
 def _set_suspended(actor: Actor, pin_id: UUID, *, suspended: bool) -> Pin:
     with transaction.atomic():
-        pin = _locked(pin_id)
+        pin = _locked(pin_id, by_anybody=True)
         changed = Pin.objects.filter(pk=pin_id, suspended=not suspended).update(
             suspended=suspended, updated_at=timezone.now()
         )
@@ -236,13 +240,26 @@ def _make_youngest(pin: Pin, pools: Sequence[NodePool]) -> None:
     Pin.objects.filter(pk=pin.pk).update(created_at=pin.created_at)
 
 
-def _locked(pin_id: UUID, if_updated_at: datetime | None = None) -> Pin:
+def _locked(
+    pin_id: UUID,
+    if_updated_at: datetime | None = None,
+    endpoint_id: UUID | None = None,
+    *,
+    by_anybody: bool = False,
+) -> Pin:
+    """The live pin for a change. What belongs to an endpoint is changed by nobody else, save for pausing it."""
     rows = Pin.objects.select_for_update(no_key=True, of=("self",)).select_related(
         "version__model", "version__artifact"
     )
     pin = rows.filter(pk=pin_id, removed_at__isnull=True).first()
     if pin is None:
         raise _missing(pin_id)
+    if pin.endpoint_id is not None and pin.endpoint_id != endpoint_id and not by_anybody:
+        raise Clash(
+            "pin:user:locked",
+            f"This pin belongs to the endpoint {pin.endpoint} and changes with it.",
+            next_step="Change the endpoint, or pin the version yourself beside it.",
+        )
     if if_updated_at is not None and pin.updated_at != if_updated_at:
         raise Stale(
             "pin:user:changed-meanwhile",

@@ -8,6 +8,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
+FINALIZER = "hearth.dev/endpoint"
+IMAGE_CACHES_NAMESPACE = "hyperpod-inference-system"  # where people look for the mirrors of image caches
+ROLLOUT_ANNOTATION = "hearth.dev/rollout"  # of a Deployment's template: the number of the rollout that it is about
+
 
 class EndpointOwner(StrEnum):
     """Who reconciles the endpoint kinds of a cluster. Hearth never fights over them: those of others it observes."""

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from controlplane.clusters.endpoints import EndpointName, EndpointOwner
+from controlplane.clusters.endpoints import ROLLOUT_ANNOTATION, EndpointName, EndpointOwner
 from controlplane.clusters.gateway import NotFound
 from controlplane.clusters.kubernetes.endpoint_objects import (
-    ROLLOUT_ANNOTATION,
     endpoint_path,
     observed_endpoint,
     owner_of,

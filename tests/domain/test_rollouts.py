@@ -38,7 +38,8 @@ def facts(state: RolloutState, **changes: Any) -> RolloutFacts:
     ("given_facts", "state", "reason"),
     [
         (facts(S.PREPARING, version=VersionFacts(False)), S.PREPARING, "Registering"),
-        (facts(S.PREPARING, version=VersionFacts(True, "No such bucket.")), S.FAILED, "VersionRefused"),
+        (facts(S.PREPARING, version=VersionFacts(False, "No such bucket.")), S.PREPARING, "VersionRefused"),
+        (facts(S.WARMING, version=VersionFacts(False, "It was deleted.")), S.WARMING, "VersionRefused"),
         (facts(S.PREPARING, no_room="300 GiB needed, 250 GiB there"), S.WAITING_FOR_ROOM, "InsufficientCapacity"),
         (facts(S.PREPARING, gate=CLOSED), S.WARMING, "Warming"),
         (facts(S.PREPARING), S.SWITCHING, "NothingToWaitFor"),

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.clusters.endpoints import (
+    ROLLOUT_ANNOTATION,
     CacheMirror,
     EndpointName,
     EndpointOwner,
@@ -20,7 +21,6 @@ from controlplane.clusters.kubernetes import names
 Json = Mapping[str, Any]
 API_VERSION = f"{names.ENDPOINT_GROUP}/v1"
 API = f"/apis/{API_VERSION}"
-ROLLOUT_ANNOTATION = "hearth.dev/rollout"
 PLURALS = {"InferenceEndpointConfig": names.CONFIGS, "JumpStartModel": names.JUMPSTART_MODELS}
 MIRROR_PLURALS = {
     MirrorKind.WEIGHTS: "modelweightscacheconfigs",

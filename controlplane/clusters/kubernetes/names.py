@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+from controlplane.clusters.endpoints import FINALIZER as FINALIZER
+from controlplane.clusters.endpoints import IMAGE_CACHES_NAMESPACE as IMAGE_CACHES_NAMESPACE
+
 GROUP = "cache.hearth.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
 NODE_CACHE_KIND = "NodeCache"
@@ -40,9 +43,7 @@ IMAGE_PODS = f"/api/v1/namespaces/{IMAGES_NAMESPACE}/pods"
 # Endpoints have the vendor's names, so that its documents apply unchanged.
 ENDPOINT_GROUP = "inference.sagemaker.aws.amazon.com"
 CONFIGS, JUMPSTART_MODELS = "inferenceendpointconfigs", "jumpstartmodels"
-IMAGE_CACHES_NAMESPACE = "hyperpod-inference-system"
 OWN_CATEGORY = "hearth"  # of the definitions that Hearth brought; those of the vendor's operator have none such
-FINALIZER = "hearth.dev/endpoint"
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 

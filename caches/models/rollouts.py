@@ -1,0 +1,49 @@
+"""Rollout: an Endpoint on its way to a version. The rules are in caches.domain.rollouts."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from caches.models.catalogue import ModelVersion
+from controlplane.models_base import Row
+from controlplane.serving.models import Endpoint
+
+FINAL_STATES = ("Done", "Failed", "Superseded", "RolledBack")
+LIVE_STATES = ("Preparing", "WaitingForRoom", "Warming", "Switching")
+
+
+class Rollout(Row):
+    """One attempt to serve one source with one image. ``opened_at``: its gate opened, so the Deployment is about it.
+
+    ``previous`` is what served when it began, whose weights are held until ``held_until``.
+    """
+
+    endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="rollouts")
+    number = models.PositiveIntegerField()
+    generation = models.BigIntegerField(help_text="of the document that asked for it")
+    source = models.CharField(max_length=1500)
+    image = models.CharField(max_length=600, blank=True, default="")
+    version = models.ForeignKey(ModelVersion, null=True, on_delete=models.SET_NULL, related_name="rollouts")
+    previous = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")
+    state = models.CharField(max_length=16, default="Preparing")
+    state_since = models.DateTimeField()
+    reason = models.CharField(max_length=64, blank=True, default="")
+    message = models.CharField(max_length=1000, blank=True, default="")
+    released_at = models.DateTimeField(null=True, blank=True, help_text="when a person opened its gate")
+    released_by = models.CharField(max_length=150, blank=True, default="")
+    warming_at = models.DateTimeField(null=True, blank=True, help_text="since when its gate is waited for")
+    opened_at = models.DateTimeField(null=True, blank=True)
+    held_until = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    applied_hash = models.CharField(max_length=64, blank=True, default="")  # of the documents applied last
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["endpoint", "number"], name="caches_rollout_number"),
+            models.UniqueConstraint(
+                fields=["endpoint"],
+                condition=models.Q(state__in=LIVE_STATES),
+                name="caches_one_live_rollout_per_endpoint",
+            ),
+        ]

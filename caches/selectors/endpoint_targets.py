@@ -1,0 +1,114 @@
+"""Which nodes an endpoint's caches are for, and how far each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from caches.domain.demand import selects
+from caches.domain.endpoint_specs import DEFAULT_HOST_PATH, INSTANCE_TYPE_LABEL, EndpointSpec
+from caches.domain.gating import Target
+from caches.models import CacheEntry, Pin, PoolLoop
+from controlplane.clusters.documents import Action, EntryState
+from controlplane.clusters.freshness import is_fresh
+from controlplane.clusters.models import Cluster, Node, NodePool
+
+
+@dataclass(frozen=True, slots=True)
+class CacheTargets:
+    """``pools`` empty: nothing can be warmed, and ``why`` says so. ``host_path`` is the root that the pods mount.
+
+    A node of ``pools`` is a target when it has every label of ``selector``.
+    """
+
+    pools: tuple[NodePool, ...]
+    selector: Mapping[str, str]
+    host_path: str
+    why: str = ""
+
+
+def cache_targets(cluster: Cluster, spec: EndpointSpec) -> CacheTargets:
+    """The pools of the cluster that have a node for this endpoint and the root that it asks for."""
+    path = spec.cache.host_path
+    selector, problem = _selector(spec)
+    nodes = Node.objects.filter(cluster=cluster, lost_at__isnull=True, pool__isnull=False, pool__deleting_at=None)
+    matching = [node for node in nodes.select_related("pool__cluster") if selects(selector, node.labels)]
+    pools = {node.pool_id: node.pool for node in matching if node.pool is not None}
+    roots = sorted({pool.cache_path for pool in pools.values()})
+    chosen = path or (roots[0] if roots else DEFAULT_HOST_PATH)
+    taken = tuple(pool for _, pool in sorted(pools.items(), key=lambda item: str(item[0])) if pool.cache_path == chosen)
+    if problem:
+        return CacheTargets((), selector, chosen, problem)
+    if not pools:
+        return CacheTargets((), selector, chosen, "No node of a pool matches the endpoint.")
+    if not taken:
+        return CacheTargets((), selector, chosen, f"Its pools keep caches in {', '.join(roots)}, not in {chosen}.")
+    return CacheTargets(taken, selector, chosen)
+
+
+def _selector(spec: EndpointSpec) -> tuple[Mapping[str, str], str]:
+    """The labels that every target has, and why they cannot be said where that is so."""
+    if spec.pod.node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution"):
+        simple = _equalities(spec.pod.node_affinity["requiredDuringSchedulingIgnoredDuringExecution"])
+        if simple is None:
+            return {}, "Caches are only warmed for a nodeAffinity that asks for single values of labels."
+        return simple, ""
+    if len(spec.instance_types) > 1:
+        return {}, f"Caches are only warmed for one value of {INSTANCE_TYPE_LABEL}, not for a list."
+    return spec.node_selector, ""
+
+
+def _equalities(required: Any) -> Mapping[str, str] | None:
+    """``key In [value]`` of a single term as labels; None for anything else."""
+    terms = required.get("nodeSelectorTerms") if isinstance(required, Mapping) else None
+    if not isinstance(terms, list) or len(terms) != 1 or not isinstance(terms[0], Mapping):
+        return None
+    if set(terms[0]) - {"matchExpressions"}:
+        return None
+    found: dict[str, str] = {}
+    for one in terms[0].get("matchExpressions") or ():
+        values = one.get("values") if isinstance(one, Mapping) else None
+        if not isinstance(values, list) or len(values) != 1 or one.get("operator") != "In":
+            return None
+        found[str(one.get("key"))] = str(values[0])
+    return found
+
+
+def gate_targets(pin: Pin, *, now: datetime) -> Sequence[Target]:
+    """Every node that the pin is for, as a gate counts it, in the order of names."""
+    pools = {pool.pk: pool for pool in pin.pools.all()}
+    nodes = Node.objects.filter(pool__in=pools, lost_at__isnull=True).order_by("name")
+    matching = [node for node in nodes if selects(pin.node_selector, node.labels)]
+    entries = {
+        entry.node_id: entry
+        for entry in CacheEntry.objects.filter(node__in=matching, artifact=pin.version.artifact)
+    }
+    refused = _refused(pin, pools)
+    found = []
+    for node in matching:
+        entry, pool = entries.get(node.pk), pools[node.pool_id] if node.pool_id else None
+        state = EntryState(entry.state) if entry else EntryState.ABSENT
+        if entry and state is EntryState.READY and entry.desired == Action.EVICT:
+            state = EntryState.EVICTING
+        fresh = pool is not None and is_fresh(node.reported_at, freshness_seconds=pool.freshness_seconds, now=now)
+        asked_again = entry is not None and entry.observed_retry_round < entry.retry_round
+        if state is EntryState.FAILED and asked_again:
+            state = EntryState.QUEUED
+        found.append(
+            Target(
+                node=node.name,
+                state=state,
+                reason=entry.reason if entry and state is EntryState.FAILED else "",
+                refused=node.uid in refused and state is not EntryState.READY,
+                unknown=not fresh or node.ready is not True,
+            )
+        )
+    return found
+
+
+def _refused(pin: Pin, pools: Mapping[Any, NodePool]) -> set[str]:
+    loops = PoolLoop.objects.filter(pool__in=pools, plan__isnull=False, reconciled_at__gt=pin.created_at)
+    plans = loops.values_list("plan", flat=True)
+    return {r["node_uid"] for plan in plans for r in (plan or {}).get("refusals", ()) if r["pin_id"] == str(pin.pk)}

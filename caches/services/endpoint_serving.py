@@ -1,0 +1,255 @@
+"""Serving one endpoint: its version, its pin, its gate, its rollout, and then its Deployment and Service."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.conf import settings
+from django.utils import timezone
+
+from caches.domain.endpoint_specs import GROUP, EndpointReading, EndpointSpec
+from caches.domain.endpoint_status import CacheFacts, StatusFacts, WorkFacts, cache_facts
+from caches.domain.endpoint_workload import Served, deployment, service
+from caches.domain.gating import Gate, GateType, Target, gate
+from caches.domain.rollouts import BEFORE_SWITCH, RolloutFacts, RolloutState, VersionFacts, WorkloadFacts
+from caches.domain.states import is_moving_bytes
+from caches.models import Image, ImageState, ModelVersion, Rollout
+from caches.selectors.endpoint_targets import CacheTargets, cache_targets, gate_targets
+from caches.services.connections import connection_spec
+from caches.services.endpoint_pins import Pinned, pin_ensure, pins_release
+from caches.services.endpoint_versions import Registered, version_of
+from caches.services.rollouts import rollout_begin, rollout_step, serving
+from controlplane.clusters import codec
+from controlplane.clusters.documents import EntryState
+from controlplane.clusters.endpoints import ROLLOUT_ANNOTATION, EndpointName, WorkloadStatus
+from controlplane.clusters.gateway import ClusterGateway, Refused
+from controlplane.serving.models import Endpoint
+
+ASK_AGAIN = timedelta(seconds=15)  # for a version that could not be registered
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a round came to, for the status and for the mirrors. ``weights`` None: that cache is off."""
+
+    status: StatusFacts
+    spec: EndpointSpec | None = None
+    targets: CacheTargets | None = None
+    weights: CacheFacts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Warming:
+    """How far the weights are. ``whole`` is the gate over all targets, whatever the endpoint's own policy."""
+
+    pinned: Pinned
+    gate: Gate | None = None
+    whole: Gate | None = None
+    moving: bool = False
+
+
+def own_name(endpoint: Endpoint) -> EndpointName:
+    return EndpointName(endpoint.kind, endpoint.namespace, endpoint.name)
+
+
+def refused_outcome(endpoint: Endpoint, reading: EndpointReading) -> Outcome:
+    """Nothing was done: what serves goes on serving."""
+    facts = StatusFacts(
+        endpoint.name, endpoint.generation, timezone.now(), refusals=reading.refusals, ignored=reading.ignored
+    )
+    return Outcome(facts)
+
+
+def endpoint_serve(
+    *, endpoint: Endpoint, reading: EndpointReading, spec: EndpointSpec, gateway: ClusterGateway
+) -> Outcome:
+    """One round of one endpoint; GatewayError when the cluster does not answer."""
+    now = timezone.now()
+    rollout = rollout_begin(endpoint=endpoint, spec=spec)
+    targets = cache_targets(endpoint.cluster, spec)
+    registered = _registered(rollout, spec, now)
+    warming = _warm(endpoint, spec, rollout, registered, targets, now)
+    work = gateway.workload_status(endpoint.namespace, endpoint.name)
+    rollout = rollout_step(rollout=rollout, facts=_facts(rollout, registered, warming, work, spec, now))
+    for held in Rollout.objects.filter(endpoint=endpoint, state=RolloutState.HOLDING).exclude(pk=rollout.pk):
+        rollout_step(rollout=held, facts=_facts(held, Registered(), _Warming(Pinned()), None, spec, now))
+    if rollout.opened_at is not None and rollout.state != RolloutState.FAILED:
+        _apply(endpoint, spec, rollout, registered.version, targets, work, gateway)
+    pins_release(endpoint=endpoint, keep=_kept(endpoint, rollout, spec))
+    weights = _weights(spec, targets, warming)
+    status = StatusFacts(
+        name=endpoint.name,
+        generation=endpoint.generation,
+        now=now,
+        ignored=reading.ignored,
+        state=RolloutState(rollout.state),
+        reason=rollout.reason,
+        message=rollout.message,
+        weights=weights,
+        work=_work(rollout, work),
+    )
+    return Outcome(status, spec, targets, weights)
+
+
+def _registered(rollout: Rollout, spec: EndpointSpec, now: datetime) -> Registered:
+    """The rollout's version, looked for while it has none; not every round when that failed."""
+    if rollout.version_id is not None:
+        rows = ModelVersion.objects.select_related("model", "artifact", "connection").defer("artifact__manifest")
+        found = rows.filter(pk=rollout.version_id, artifact__isnull=False).first()
+        if found is not None:
+            return Registered(found)
+    if rollout.reason == "VersionRefused" and now - rollout.updated_at < ASK_AGAIN:
+        return Registered(refused=rollout.message)
+    found_now = version_of(spec=spec)
+    if found_now.version is not None:
+        Rollout.objects.filter(pk=rollout.pk).update(version=found_now.version)
+        rollout.version = found_now.version
+    elif found_now.refused:
+        Rollout.objects.filter(pk=rollout.pk).update(updated_at=now)
+    return found_now
+
+
+def _warm(
+    endpoint: Endpoint,
+    spec: EndpointSpec,
+    rollout: Rollout,
+    registered: Registered,
+    targets: CacheTargets,
+    now: datetime,
+) -> _Warming:
+    if registered.version is None or not spec.cache.weights or not targets.pools:
+        return _Warming(Pinned())
+    pinned = pin_ensure(endpoint=endpoint, spec=spec, version=registered.version, targets=targets)
+    if pinned.pin is None:
+        return _Warming(pinned)
+    found = gate_targets(pinned.pin, now=now)
+    if not found:
+        return _Warming(pinned)
+    began, policy = rollout.warming_at or now, spec.options.gate
+    return _Warming(
+        pinned,
+        gate(policy.type, policy.value, found, started_at=began, now=now),
+        gate(GateType.ALL, 100, found, started_at=began, now=now),
+        _is_moving(found),
+    )
+
+
+def _is_moving(targets: Iterable[Target]) -> bool:
+    return any(is_moving_bytes(target.state) or target.state is EntryState.QUEUED for target in targets)
+
+
+def _facts(
+    rollout: Rollout,
+    registered: Registered,
+    warming: _Warming,
+    work: WorkloadStatus | None,
+    spec: EndpointSpec,
+    now: datetime,
+) -> RolloutFacts:
+    seen = None
+    if work is not None:
+        current = work.observed and work.rollout == str(rollout.number)
+        seen = WorkloadFacts(current, work.wanted, work.updated, work.available, work.total, work.failed)
+    known = registered.version is not None or not registered.wanted
+    return RolloutFacts(
+        state=RolloutState(rollout.state),
+        version=VersionFacts(known, registered.refused),
+        now=now,
+        no_room=warming.pinned.no_room,
+        gate=warming.gate,
+        released=rollout.released_at is not None,
+        workload=seen,
+        has_predecessor=rollout.previous_id is not None,
+        hold_seconds=spec.options.hold_seconds,
+        held_until=rollout.held_until,
+    )
+
+
+def _kept(endpoint: Endpoint, rollout: Rollout, spec: EndpointSpec) -> set[UUID]:
+    """Versions that keep their pin: what serves, what comes, and what is held for the way back."""
+    if not spec.cache.weights:
+        return set()
+    kept = {rollout.version_id}
+    current = serving(endpoint)
+    if current is not None and current.pk != rollout.pk:
+        kept.add(current.version_id)
+    if rollout.state not in (*BEFORE_SWITCH, RolloutState.DONE) and rollout.previous is not None:
+        kept.add(rollout.previous.version_id)
+    for held in Rollout.objects.filter(endpoint=endpoint, state=RolloutState.HOLDING).select_related("previous"):
+        kept |= {held.version_id, held.previous.version_id if held.previous else None}
+    return {version_id for version_id in kept if version_id is not None}
+
+
+def _apply(
+    endpoint: Endpoint,
+    spec: EndpointSpec,
+    rollout: Rollout,
+    version: ModelVersion | None,
+    targets: CacheTargets,
+    work: WorkloadStatus | None,
+    gateway: ClusterGateway,
+) -> None:
+    """Write what serves, when it is not what was written last or when it is gone."""
+    if not settings.AGENT_IMAGE:
+        raise Refused("HEARTH_AGENT_IMAGE is not set, so that no pod can make its weights present.")
+    owner = {"apiVersion": f"{GROUP}/v1", "kind": endpoint.kind, "name": endpoint.name, "uid": endpoint.uid}
+    served = Served(
+        image=served_image(spec.image),
+        ensure_image=settings.AGENT_IMAGE,
+        host_path=targets.host_path,
+        digest=version.artifact.digest if version is not None and version.artifact is not None else "",
+        source=_pod_source(version),
+        warm=spec.cache.weights and bool(targets.pools),
+    )
+    made = copy.deepcopy(deployment(spec, served, owner=owner))
+    made["spec"]["template"]["metadata"]["annotations"][ROLLOUT_ANNOTATION] = str(rollout.number)
+    answered = service(spec, owner=owner)
+    mark = hashlib.sha256(json.dumps([made, answered], sort_keys=True).encode()).hexdigest()
+    if mark == rollout.applied_hash and work is not None and work.rollout == str(rollout.number):
+        return
+    gateway.apply_served(made, answered)
+    Rollout.objects.filter(pk=rollout.pk).update(applied_hash=mark)
+
+
+def _pod_source(version: ModelVersion | None) -> str:
+    """Where a pod may fetch by itself; its credentials are its own namespace's, never Hearth's."""
+    if version is None:
+        return ""
+    connection = replace(connection_spec(version.connection), secret_name="")
+    return json.dumps({"connection": json.loads(codec.dumps(connection)), "uri": version.uri}, sort_keys=True)
+
+
+def served_image(reference: str) -> str:
+    """By digest where the reference was resolved, so that a warm pod starts without the registry."""
+    if "@" in reference:
+        return reference
+    row = Image.objects.filter(reference=reference, state=ImageState.AVAILABLE, revoked_at__isnull=True)
+    found = row.select_related("artifact").order_by("-pk").first()
+    if found is None or found.artifact is None:
+        return reference
+    name = reference.rpartition(":")[0] if ":" in reference.rpartition("/")[2] else reference
+    return f"{name}@{found.artifact.digest}"
+
+
+def _weights(spec: EndpointSpec, targets: CacheTargets, warming: _Warming) -> CacheFacts | None:
+    if not spec.cache.weights:
+        return None
+    if not targets.pools:
+        return CacheFacts("Failed", 0, 0, targets.why)
+    if warming.pinned.no_room:
+        return CacheFacts("Pending", 0, 0, warming.pinned.no_room)
+    return cache_facts(warming.whole, moving=warming.moving)
+
+
+def _work(rollout: Rollout, work: WorkloadStatus | None) -> WorkFacts | None:
+    if work is None:
+        return None
+    current = work.observed and work.rollout == str(rollout.number)
+    complete = current and work.wanted == work.updated == work.total and work.available >= work.wanted
+    return WorkFacts(work.total, work.wanted, work.available, complete, work.failed)

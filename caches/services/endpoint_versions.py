@@ -1,0 +1,112 @@
+"""From the place that an endpoint's document names to a registered version: read through what, and by what name."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from caches.domain.endpoint_specs import EndpointSource, EndpointSpec
+from caches.models import ModelVersion, SourceConnection, VersionState
+from caches.services.catalogue import version_register
+from controlplane.audit.services import SYSTEM
+from controlplane.clusters.documents import SourceType
+from controlplane.errors import HearthError
+
+_TYPES = {
+    EndpointSource.S3: SourceType.S3,
+    EndpointSource.FSX: SourceType.FILESYSTEM,
+    EndpointSource.HUB: SourceType.HUGGING_FACE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """``version`` None: it goes on, or ``refused`` says what somebody must do. ``wanted``: there is one at all."""
+
+    version: ModelVersion | None = None
+    refused: str = ""
+    wanted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    connection: SourceConnection
+    uri: str
+
+
+def version_of(*, spec: EndpointSpec) -> Registered:
+    """The version that holds what the document names, registering it the first time. Repeating it is harmless."""
+    if not spec.source.is_cacheable:
+        return Registered(wanted=False)
+    place = _place(spec)
+    if isinstance(place, str):
+        return Registered(refused=place)
+    found = (
+        ModelVersion.objects.filter(connection=place.connection, uri=place.uri, allow_patterns=[], ignore_patterns=[])
+        .exclude(state=VersionState.REFUSED)
+        .select_related("model", "artifact", "connection")
+        .defer("artifact__manifest")
+        .order_by("id")
+        .first()
+    )
+    name = version_name(spec, place.connection.name)
+    if found is None:
+        found = _named(name)
+    if found is None:
+        try:
+            found, _ = version_register(
+                actor=SYSTEM, model=name[0], version=name[1], connection=place.connection, uri=place.uri
+            )
+        except HearthError as error:
+            return Registered(refused=f"{error.detail} {error.next_step}".strip())
+    if found.state == VersionState.AVAILABLE:
+        return Registered(found)
+    if found.state == VersionState.REFUSED:
+        return Registered(refused=f"{found.message} {found.next_step}".strip())
+    return Registered()
+
+
+def version_name(spec: EndpointSpec, connection: str) -> tuple[str, str]:
+    """Model and version by which the catalogue knows it: the document's, and a mark of the place, for documents of
+    other namespaces may say the same words about other bytes."""
+    mark = hashlib.sha256(f"{connection} {spec.source.text}".encode()).hexdigest()[:8]
+    stated = re.sub(r"[^A-Za-z0-9._+-]", "-", spec.model_version).lstrip("._+-")[:100]
+    return spec.model_name, f"{stated}-{mark}" if stated else mark
+
+
+def _named(name: tuple[str, str]) -> ModelVersion | None:
+    rows = ModelVersion.objects.filter(model__name=name[0], version=name[1])
+    return rows.select_related("model", "artifact", "connection").defer("artifact__manifest").first()
+
+
+def _place(spec: EndpointSpec) -> _Place | str:
+    """Where it is read through, or the sentence that says what is missing."""
+    source = spec.source
+    wanted = _TYPES.get(source.type)
+    if wanted is None:
+        return f"{source.text} cannot be read: this version of Hearth does not resolve JumpStart models."
+    rows = SourceConnection.objects.filter(type=wanted).order_by("name")
+    if spec.options.connection:
+        rows = rows.filter(name=spec.options.connection)
+    for connection in rows:
+        if (uri := _uri(spec, connection)) is not None:
+            return _Place(connection, uri)
+    named = f" named {spec.options.connection}" if spec.options.connection else ""
+    return f"No source connection{named} of type {wanted} allows {source.text}. Add one, or allow it in one there is."
+
+
+def _uri(spec: EndpointSpec, connection: SourceConnection) -> str | None:
+    """What the document names as this connection reads it; None where it does not."""
+    source = spec.source
+    if source.type is EndpointSource.S3:
+        return source.text if source.bucket in connection.allowed else None
+    if source.type is EndpointSource.FSX:
+        # A file system is one that is mounted already: the connection is called as its id.
+        if not spec.options.connection and connection.name != source.file_system.lower():
+            return None
+        return f"file://{str(connection.allowed[0]).rstrip('/')}/{source.location}".rstrip("/")
+    owner = source.model_id.partition("/")[0]
+    if not {source.model_id, f"{owner}/*", owner, "*"} & set(connection.allowed):
+        return None
+    return f"hf://{source.model_id}@{source.revision or 'main'}"

@@ -1,0 +1,437 @@
+"""Rounds over endpoints: gate before Deployment, rollouts, holds, caches switched, deletion, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+import time_machine
+from django.conf import LazySettings
+from django.utils import timezone
+
+from caches.models import Pin, Rollout
+from caches.services.pin_specs import PinSpec
+from caches.services.pins import pin_create, pin_remove, pin_update
+from caches.services.rollouts import rollout_release
+from controlplane.audit.services import SYSTEM
+from controlplane.clusters.documents import EntryState
+from controlplane.clusters.endpoints import EndpointOwner, MirrorKind
+from controlplane.clusters.gateway import Conflict, EventType
+from controlplane.errors import Clash
+from controlplane.serving.models import Endpoint
+from tests.services.endpoints import EndpointWorld, unreachable
+from tests.services.world import MIB, World, failed
+
+pytestmark = pytest.mark.django_db
+PLACE = "spec__modelSourceConfig__modelLocation"
+HOLD = {"hearth.dev/hold-seconds": "3600"}
+
+
+@pytest.fixture
+def served(make_world: Callable[..., World], settings: LazySettings) -> Iterator[EndpointWorld]:
+    made = EndpointWorld(make_world(), settings)
+    yield made
+    made.close()
+
+
+def test_weights_gate_the_deployment_and_status_tells_the_way(served: EndpointWorld) -> None:
+    version = served.version()
+    served.apply()
+    assert served.round() == 1
+    [pin] = served.pins
+    assert (pin.version, pin.endpoint, served.rollout.state) == (version, served.endpoint, "Warming")
+    assert served.gateway.deployments == [] and served.gateway.finalizer
+    assert served.status["state"] == "DeploymentPending"
+    assert served.condition("WeightsCacheReady")[0] == "False"
+
+    served.warm("n1")
+    served.round()
+    assert served.gateway.deployments == [], "one of two is not all"
+    assert served.condition("RolledOut") == ("False", "Warming", "1 of 2 ready.")
+
+    served.warm("n2")
+    served.round()
+    [deployment] = served.gateway.deployments
+    assert served.rollout.state == "Switching" and served.status["state"] == "DeploymentPending"
+    owner = deployment["metadata"]["ownerReferences"][0]
+    assert (owner["uid"], owner["kind"]) == ("uid-1", "InferenceEndpointConfig")
+
+    served.serve()
+    served.round()
+    assert (served.rollout.state, served.status["state"]) == ("Done", "DeploymentComplete")
+    assert served.condition("WeightsCacheReady") == ("True", "Ready", "2 of 2 nodes are warm.")
+    assert (served.status["replicas"], served.status["observedGeneration"]) == (1, 1)
+
+
+def test_a_round_that_is_repeated_says_and_does_nothing_twice(served: EndpointWorld) -> None:
+    served.version()
+    served.apply()
+    served.until_served()
+    before = (len(served.gateway.deployments), len(served.gateway.statuses), Rollout.objects.count(), len(served.pins))
+    for _ in range(3):
+        served.round()
+    after = (len(served.gateway.deployments), len(served.gateway.statuses), Rollout.objects.count(), len(served.pins))
+    assert before == after
+
+
+@pytest.mark.parametrize(("policy", "opens"), [("All", False), ("Count:1", True), ("Percent:50", True)])
+def test_the_gate_is_the_endpoints_own(served: EndpointWorld, policy: str, opens: bool) -> None:
+    served.version()
+    served.apply(metadata__annotations={"hearth.dev/gate": policy})
+    served.round()
+    served.warm("n1")
+    served.round()
+    assert bool(served.gateway.deployments) is opens
+    if opens:
+        assert served.condition("WeightsCacheReady")[0] == "False", "the mirror counts every target all the same"
+
+
+def test_a_timeout_opens_the_gate_and_warming_goes_on(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(metadata__annotations={"hearth.dev/gate": "Timeout:600"})
+    served.round()
+    served.round()
+    assert served.gateway.deployments == []
+    with time_machine.travel(timezone.now() + timedelta(seconds=601)):
+        served.round()
+    assert len(served.gateway.deployments) == 1 and len(served.pins) == 1
+
+
+def test_a_node_that_cannot_get_ready_is_named_with_its_reason(served: EndpointWorld) -> None:
+    version = served.version()
+    served.apply()
+    served.round()
+    served.world.reconcile()
+    served.world.obey("n1")
+    assert version.artifact is not None
+    line = served.world.line("n2", version)
+    served.world.report("n2", failed(version.artifact.digest, "AccessDenied", line))
+    served.world.observe()
+    served.round()
+    status, reason, message = served.condition("RolledOut")
+    assert (status, reason) == ("False", "GateFailed") and "AccessDenied on n2" in message
+    assert served.gateway.deployments == []
+    rollout_release(actor=SYSTEM, rollout_id=served.rollout.pk)
+    served.round()
+    assert len(served.gateway.deployments) == 1
+
+
+def test_without_a_weights_cache_nothing_is_waited_for(served: EndpointWorld) -> None:
+    version = served.version()
+    served.apply(spec__modelCacheConfig__weightsCache__enabled=False)
+    served.round()
+    [deployment] = served.gateway.deployments
+    assert served.pins == [] and served.gateway.mirrors == {}
+    [ensure] = deployment["spec"]["template"]["spec"]["initContainers"]
+    assert version.artifact is not None
+    assert f"--digest={version.artifact.digest}" in ensure["args"], "the pods bring their weights themselves"
+    assert "affinity" not in deployment["spec"]["template"]["spec"]
+
+
+def test_the_cache_is_switched_on_and_off_while_it_serves(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(spec__modelCacheConfig__weightsCache__enabled=False)
+    served.until_served()
+    assert served.rollout.state == "Done"
+    served.apply()
+    served.round()
+    assert len(served.pins) == 1 and served.rollout.number == 1, "no other version, so no rollout"
+    assert "affinity" in served.gateway.deployments[-1]["spec"]["template"]["spec"]
+    assert set(served.gateway.mirrors) == {
+        (MirrorKind.WEIGHTS, "chat-small-model-cache"),
+        (MirrorKind.DATA, "chat-small-model-cache"),
+    }
+    served.apply(spec__modelCacheConfig__weightsCache__enabled=False)
+    served.round()
+    assert served.pins == [] and served.gateway.mirrors == {}
+    assert served.gateway.work is not None, "and it serves all the time"
+
+
+def test_no_node_to_warm_is_no_reason_to_wait(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(spec__instanceType="ml.p5.48xlarge")
+    served.round()
+    assert len(served.gateway.deployments) == 1 and served.pins == []
+    assert served.condition("WeightsCacheReady") == ("False", "Failed", "No node of a pool matches the endpoint.")
+
+
+def test_nodes_of_the_instance_type_are_the_targets(served: EndpointWorld) -> None:
+    node = served.world.node("n1")
+    labels = {"node.kubernetes.io/instance-type": "ml.g5.24xlarge"}
+    served.world.gateway.set_node_labels(node.name, node.uid, labels)
+    served.world.observe()
+    served.version()
+    served.apply(spec__instanceType="ml.g5.24xlarge")
+    served.round()
+    [pin] = served.pins
+    assert pin.node_selector == labels
+    served.warm("n1")
+    served.round()
+    assert len(served.gateway.deployments) == 1
+    assert set(served.world.desired("n2")) == set(), "and nothing is brought to another node"
+
+
+def test_another_root_than_the_pools_is_said_and_the_pods_start(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(spec__modelCacheConfig__weightsCache={"enabled": True, "hostPath": "/mnt/other"})
+    served.round()
+    volumes = served.gateway.deployments[0]["spec"]["template"]["spec"]["volumes"]
+    assert {"path": "/mnt/other/hearth", "type": "DirectoryOrCreate"} in [v.get("hostPath") for v in volumes]
+    assert "not in /mnt/other" in served.condition("WeightsCacheReady")[2] and served.pins == []
+
+
+def test_a_refused_document_serves_nothing_and_says_why(served: EndpointWorld) -> None:
+    served.apply(spec__worker__image="a b")
+    served.round()
+    assert served.status["state"] == "DeploymentFailed" and Rollout.objects.count() == 0
+    status, reason, message = served.condition("Accepted")
+    assert (status, reason) == ("False", "Refused") and "spec.worker.image" in message
+    served.version()
+    served.apply()
+    served.round()
+    assert served.condition("Accepted")[0] == "True" and served.rollout.state == "Warming"
+
+
+def test_a_refused_change_leaves_what_serves(served: EndpointWorld) -> None:
+    served.version()
+    served.apply()
+    served.until_served()
+    served.apply(spec__replicas=-1)
+    served.round()
+    assert served.status["state"] == "DeploymentFailed"
+    assert len(served.gateway.deployments) == 1 and len(served.pins) == 1
+
+
+def test_what_has_no_meaning_is_a_condition(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(spec__metrics={"enabled": True}, spec__brandNew=1)
+    served.round()
+    status, reason, message = served.condition("FieldsIgnored")
+    assert (status, reason) == ("True", "Unsupported") and "metrics:" in message and "brandNew:" in message
+
+
+def test_a_place_that_no_connection_allows_is_asked_for(served: EndpointWorld) -> None:
+    served.apply(spec__modelSourceConfig__s3Storage__bucketName="others")
+    served.round()
+    assert served.rollout.state == "Preparing" and served.status["state"] == "DeploymentFailed"
+    assert "s3://others/llms/chat-small" in served.rollout.message
+
+
+def next_version(served: EndpointWorld, **changes: object) -> None:
+    served.version("llms/next")
+    served.apply(**{PLACE: "llms/next", "metadata__annotations": HOLD, **changes})
+
+
+def test_a_new_path_warms_gates_switches_holds_and_releases(served: EndpointWorld) -> None:
+    old = served.version()
+    served.apply(metadata__annotations=HOLD)
+    served.until_served()
+    next_version(served)
+    served.round()
+    assert (served.rollout.number, served.rollout.state) == (2, "Warming")
+    assert len(served.gateway.deployments) == 1, "what serves is not touched before the gate opens"
+    assert len(served.pins) == 2
+    served.warm()
+    served.round()
+    assert len(served.gateway.deployments) == 2 and served.rollout.state == "Switching"
+    served.serve()
+    served.round()
+    assert served.rollout.state == "Holding" and len(served.pins) == 2
+    assert served.entries(old) == {"n1": EntryState.READY, "n2": EntryState.READY}
+    with time_machine.travel(timezone.now() + timedelta(seconds=3601)):
+        served.round()
+    assert served.rollout.state == "Done"
+    [pin] = served.pins
+    assert pin.version_id != old.pk
+    served.world.settle()
+    assert served.entries(old) == {"n1": EntryState.ABSENT, "n2": EntryState.ABSENT}
+
+
+def test_what_somebody_else_pinned_stays_when_an_endpoint_goes(served: EndpointWorld) -> None:
+    version = served.version()
+    served.apply()
+    served.until_served()
+    pin_create(actor=SYSTEM, spec=PinSpec(version_id=version.pk, pool_ids=(served.world.pool.pk,)))
+    served.delete()
+    served.round()
+    served.world.settle()
+    assert served.entries(version) == {"n1": EntryState.READY, "n2": EntryState.READY}
+
+
+def test_files_on_a_node_that_is_down_go_when_it_comes_back(served: EndpointWorld) -> None:
+    version = served.version()
+    served.apply()
+    served.until_served()
+    served.delete()
+    served.round()
+    for _ in range(3):
+        served.world.reconcile()
+        served.world.obey("n1")
+        served.world.observe()
+    assert served.entries(version) == {"n1": EntryState.ABSENT, "n2": EntryState.READY}
+    served.world.settle()
+    assert served.entries(version) == {"n1": EntryState.ABSENT, "n2": EntryState.ABSENT}
+
+
+def test_going_back_finds_the_old_version_warm(served: EndpointWorld) -> None:
+    old = served.version()
+    served.apply(metadata__annotations=HOLD)
+    served.until_served()
+    next_version(served)
+    served.until_served()
+    assert served.rollout.state == "Holding"
+    served.apply(metadata__annotations=HOLD)
+    served.round()
+    assert [row.state for row in Rollout.objects.order_by("number")] == ["Done", "RolledBack", "Switching"]
+    assert served.rollout.version == old and served.rollout.reason == "GateOpen"
+    assert len(served.gateway.deployments) == 3, "at once: nothing has to be fetched"
+
+
+def test_a_third_version_supersedes_the_second_while_that_warms(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(metadata__annotations=HOLD)
+    served.until_served()
+    next_version(served)
+    served.round()
+    served.version("llms/third")
+    served.apply(**{PLACE: "llms/third"}, metadata__annotations=HOLD)
+    served.round()
+    assert [row.state for row in Rollout.objects.order_by("number")] == ["Done", "Superseded", "Warming"]
+    assert {pin.version.uri for pin in served.pins} == {"s3://models/llms/chat-small", "s3://models/llms/third"}
+
+
+def test_another_image_alone_rolls_out_without_another_pin(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(metadata__annotations=HOLD)
+    served.until_served()
+    served.apply(spec__worker__image="vllm/vllm-openai:v2", metadata__annotations=HOLD)
+    served.round()
+    assert (served.rollout.number, served.rollout.state) == (2, "Switching"), "its weights are warm"
+    assert served.gateway.deployments[-1]["spec"]["template"]["spec"]["containers"][0]["image"].endswith(":v2")
+    served.serve()
+    served.round()
+    assert len(served.pins) == 1
+
+
+def test_what_does_not_fit_beside_its_predecessor_waits_with_numbers(served: EndpointWorld) -> None:
+    served.version(size=600 * MIB)
+    served.apply(metadata__annotations=HOLD)
+    served.until_served()
+    served.version("llms/next", size=600 * MIB)
+    served.apply(**{PLACE: "llms/next"}, metadata__annotations=HOLD)
+    served.round()
+    assert served.rollout.state == "WaitingForRoom"
+    assert "600 MiB" in served.rollout.message and "does not fit" in served.rollout.message
+    assert len(served.gateway.deployments) == 1 and len(served.pins) == 1
+
+
+def test_a_deployment_that_gives_up_fails_the_rollout_and_keeps_the_old_pin(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(metadata__annotations=HOLD)
+    served.until_served()
+    next_version(served)
+    served.round()
+    served.warm()
+    served.round()
+    served.serve(failed="The pods do not get ready.")
+    served.round()
+    assert (served.rollout.state, served.status["state"]) == ("Failed", "DeploymentFailed")
+    assert len(served.pins) == 2, "nothing is taken away from pods that still serve"
+
+
+def test_a_change_of_replicas_is_applied_at_once(served: EndpointWorld) -> None:
+    served.version()
+    served.apply()
+    served.until_served()
+    served.apply(spec__replicas=5)
+    served.round()
+    assert served.gateway.deployments[-1]["spec"]["replicas"] == 5 and served.rollout.number == 1
+
+
+def test_a_deployment_that_somebody_deleted_is_made_again(served: EndpointWorld) -> None:
+    served.version()
+    served.apply()
+    served.until_served()
+    served.gateway.work = None
+    served.round()
+    assert len(served.gateway.deployments) == 2
+
+
+def test_deleting_removes_everything_and_waits_for_no_node(served: EndpointWorld) -> None:
+    served.version()
+    served.apply()
+    served.until_served()
+    served.delete()
+    served.round()
+    assert served.pins == [] and served.gateway.work is None and served.gateway.mirrors == {}
+    assert served.gateway.finalizer is False
+    assert served.endpoint.released_at is not None
+    served.round()
+    assert served.seen is not None
+    served.tell(EventType.DELETED, served.seen)
+    assert not Endpoint.objects.exists() and not Rollout.objects.exists()
+    served.world.settle()
+    assert served.world.held == {"n1": {}, "n2": {}}, "and the files go"
+
+
+def test_an_interrupted_deletion_goes_on(served: EndpointWorld) -> None:
+    served.version()
+    served.apply()
+    served.until_served()
+    served.delete()
+    served.gateway.problem = unreachable()
+    assert served.round() == 0
+    assert served.gateway.finalizer and len(served.pins) == 1
+    served.gateway.problem = None
+    served.round()
+    assert not served.gateway.finalizer
+
+
+def test_an_endpoint_that_vanished_keeps_what_was_made_for_it(served: EndpointWorld) -> None:
+    served.version()
+    served.apply()
+    served.until_served()
+    assert served.seen is not None
+    served.tell(EventType.DELETED, served.seen)
+    assert served.round() == 0 and len(served.pins) == 1 and served.gateway.work is not None
+
+
+def test_what_the_vendors_operator_owns_is_only_looked_at(served: EndpointWorld) -> None:
+    served.gateway.owner = EndpointOwner.OTHER
+    served.version()
+    served.apply()
+    assert served.round() == 0
+    assert not served.gateway.finalizer and served.pins == [] and served.gateway.statuses == []
+
+
+def test_somebody_elses_deployment_of_the_name_is_a_problem_and_no_prey(served: EndpointWorld) -> None:
+    served.version()
+    served.apply()
+    served.round()
+    served.warm()
+
+    def refuse(*documents: object) -> None:
+        raise Conflict("It was made by somebody else; Hearth does not touch it.")
+
+    served.gateway.apply_served = refuse  # type: ignore[method-assign, assignment]
+    served.round()
+    assert served.status["state"] == "DeploymentFailed"
+    assert served.condition("Accepted") == (
+        "False", "CannotServe", "It was made by somebody else; Hearth does not touch it."
+    )  # fmt: skip
+
+
+def test_the_pins_of_an_endpoint_change_with_it_alone(served: EndpointWorld) -> None:
+    version = served.version()
+    served.apply()
+    served.round()
+    [pin] = served.pins
+    for change in (
+        lambda: pin_remove(actor=SYSTEM, pin_id=pin.pk),
+        lambda: pin_update(actor=SYSTEM, pin_id=pin.pk, changes={"priority": 1}),
+    ):
+        with pytest.raises(Clash) as error:
+            change()
+        assert error.value.code == "pin:user:locked" and "default/chat-small" in error.value.detail
+    assert Pin.objects.get(version=version).removed_at is None
