@@ -62,6 +62,7 @@ class Entry:
     bytes_done: int = 0
     refused: int | None = None  # bytes that there was no room for, before the first one was asked for
     seen: tuple[int, int] | None = None  # the marker's mtime and size when it was last read
+    glance_at: float = 0.0  # when the files' names and sizes are due again, on the monotonic clock
     _meter: Meter | None = None
 
     @property

@@ -185,8 +185,21 @@ class Keeper:
         if entry.seen is None:
             entry.seen = seen
         moved_away = not self.tools.store.is_folder(self.tools.store.tree(entry.digest))  # with a link left behind
-        if seen != entry.seen or moved_away or self._is_odd(entry):
+        if seen != entry.seen or moved_away or self._is_odd(entry) or self._glance(entry):
             self._look(entry)
+
+    def _glance(self, entry: Entry) -> bool:
+        """Whether a Ready tree lost a file or has another one than it had. One lstat for each file, now and then; what
+        needs reading is the scrub's."""
+        now, marker = time.monotonic(), entry.marker
+        due, seconds = entry.glance_at, self.tools.tuning.glance_seconds
+        if marker is None or 0 < now < due:
+            return False
+        entry.glance_at = now + seconds * max(1.0, len(marker.files) / 1000)
+        if not due:
+            return False  # it was looked at when it became Ready
+        found = verify.look(self.tools.store.tree(entry.digest), marker.files)
+        return bool(found.wrong or found.touched)
 
     def _is_odd(self, entry: Entry) -> bool:
         """Other nodes hold other bytes under this digest."""

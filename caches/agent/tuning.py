@@ -37,6 +37,7 @@ class Tuning:
     rate_window_seconds: float = 10.0
 
     scrub_bytes_per_second: int = 200 * MIB  # reading for a scrub must not starve an engine that loads its weights
+    glance_seconds: float = 30.0  # between two looks at the files of a Ready tree, longer for more than a thousand
     read_bytes: int = 1 * MIB  # one read of a scrub or a read-back
     disk_cache_seconds: float = 1.0  # how long a reading of the disk's free bytes is believed
     lock_wait_seconds: float = 30.0  # how long a second agent waits for the store before it gives up

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from caches.agent.marker import NAME
 from controlplane.clusters.documents import Algorithm, EntryState
-from tests.agent.world import KIB, World, noise
+from tests.agent.world import FAST, KIB, World, noise
 
 FILES = {"config.json": b"{}", "deep/a.bin": noise(200 * KIB), "deep/b.bin": noise(150 * KIB, 2)}
 BAD = "deep/a.bin"
@@ -165,6 +166,22 @@ def test_it_reads_touched_files_before_it_says_ready_after_a_restart(tmp_path: P
     with world:
         world.becomes(digest, EntryState.READY)
     assert world.states(digest)[0] in (EntryState.VERIFYING, EntryState.REPAIRING)
+    assert world.content(digest) == FILES
+
+
+@pytest.mark.parametrize("damage", [_delete, _truncate])
+def test_it_notices_without_a_scrub_that_a_file_is_gone_or_short(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    with World(tmp_path, tuning=replace(FAST, glance_seconds=0.05)) as world:
+        digest = world.model("m", FILES)
+        world.becomes(digest, EntryState.READY)
+        reported = len(world.link.reports)
+        damage(world.tree(digest))
+        world.until(lambda: EntryState.REPAIRING in [
+            one.state for report in world.link.reports[reported:] for one in report.entries
+        ])  # fmt: skip
+        world.becomes(digest, EntryState.READY)
     assert world.content(digest) == FILES
 
 
