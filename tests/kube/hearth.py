@@ -20,6 +20,7 @@ from caches.agent.store import name_of
 from caches.models import CacheEntry, ModelVersion, SourceConnection
 from caches.services.catalogue import version_register
 from caches.services.connections import connection_create
+from caches.services.endpoint_rounds import clusters_with_endpoints, endpoints_round
 from caches.services.loop import pool_reconcile, pools_due
 from caches.sources.secrets import write_secret
 from controlplane.audit.services import SYSTEM
@@ -108,6 +109,8 @@ class HearthOnKube:
             pool_reconcile(pool_id=pool_id)
         for operation_id in Operation.objects.filter(state__in=ACTIVE_STATES).values_list("pk", flat=True):
             operation_step(operation_id=operation_id)
+        for cluster_id in clusters_with_endpoints():
+            endpoints_round(cluster_id=cluster_id)
 
     def until(self, condition: Callable[[], object], what: str, *, seconds: float = 40.0) -> float:
         """Work until the condition holds; the seconds it took."""
