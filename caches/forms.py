@@ -53,7 +53,8 @@ class RegisterForm(HearthForm):
     uri = forms.CharField(
         max_length=1500,
         label="Source",
-        help_text="s3://bucket/prefix, file:///folder of an allowed root, or hf://organisation/name@revision.",
+        help_text="s3://bucket/prefix, file:///folder of an allowed root, hf://organisation/name@revision, "
+        "or jumpstart://model@version.",
     )
     allow_patterns = forms.CharField(
         required=False,
@@ -66,6 +67,11 @@ class RegisterForm(HearthForm):
         widget=forms.Textarea(attrs={"rows": 2}),
         label="Not these files",
         help_text="For example *.bin.",
+    )
+    accept_eula = forms.BooleanField(
+        required=False,
+        label="I accept the model's terms",
+        help_text="Only where a source asks for it. Who accepted which text is recorded.",
     )
 
     def patterns(self, name: str) -> tuple[str, ...]:

@@ -143,6 +143,7 @@ def register(request: Request, model: str, body: Mapping[str, Any]) -> UUID:
         uri=source["uri"],
         allow_patterns=source["allow_patterns"],
         ignore_patterns=source["ignore_patterns"],
+        accept_eula=source["accept_eula"],
     )
     return operation.id
 

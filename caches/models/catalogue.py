@@ -12,7 +12,8 @@ class SourceConnection(Row):
     """Where a store is and what may be read. Credentials live in a secret of this name, never here.
 
     ``allowed`` lists buckets (S3), absolute root folders (Filesystem) or repositories (HuggingFace: organisation/name,
-    organisation, or * for all; Registry: repositories or folders of them); nothing else is read through it.
+    organisation, or * for all; Registry: repositories or folders of
+    them; JumpStart: ids of models, or * for all); nothing else is read through it.
     """
 
     name = models.SlugField(max_length=63, unique=True)
@@ -23,6 +24,8 @@ class SourceConnection(Row):
     ca_bundle = models.TextField(blank=True, default="")
     secret_name = models.CharField(max_length=100, blank=True, default="")
     allowed = models.JSONField(default=list)
+    manifest = models.CharField(max_length=1100, blank=True, default="")  # JumpStart: s3://bucket/key, "" the region's
+    hub_endpoint = models.CharField(max_length=500, blank=True, default="")  # JumpStart: for gated models
     max_downloads = models.PositiveIntegerField(null=True, blank=True, help_text="running at once over all pools")
     bytes_per_second = models.BigIntegerField(null=True, blank=True, help_text="read at most, over all nodes together")
     state = models.CharField(max_length=16, default="Unchecked")  # Unchecked, Reachable, Unreachable, AccessDenied
@@ -34,6 +37,25 @@ class SourceConnection(Row):
 
     def __str__(self) -> str:
         return self.name
+
+
+class EulaAcceptance(Row):
+    """Somebody accepted a model's terms, word for word. Never changed; outlives its connection and its versions."""
+
+    connection_name = models.CharField(max_length=63)
+    subject = models.CharField(max_length=120)  # the model's id
+    version = models.CharField(max_length=60)  # that it was accepted for; the same text counts for others too
+    place = models.CharField(max_length=1200)  # where the text was read
+    digest = models.CharField(max_length=64)  # SHA-256 of the text
+    text = models.TextField()
+    accepted_by = models.CharField(max_length=200)
+    accepted_via = models.CharField(max_length=16)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["connection_name", "subject", "digest"], name="caches_eula_accepted_once")
+        ]
 
 
 class Artifact(Row):

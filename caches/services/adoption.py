@@ -207,6 +207,8 @@ def _connection(actor: Actor, origin: Origin, found: Adoption) -> SourceConnecti
         secret_name=spec.secret_name,
         allowed=spec.allowed,
         bytes_per_second=spec.bytes_per_second,
+        manifest=spec.manifest,
+        hub_endpoint=spec.hub_endpoint,
     )
     found.connections.append(made.name)
     return made

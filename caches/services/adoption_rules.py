@@ -5,7 +5,7 @@ from __future__ import annotations
 from caches.models import SourceConnection
 from controlplane.clusters.documents import ConnectionSpec, Origin
 
-_DECIDING = ("type", "endpoint", "region", "addressing")  # what says which store a connection is
+_DECIDING = ("type", "endpoint", "region", "addressing", "manifest")  # what says which store a connection is
 
 
 def version_problem(origin: Origin | None) -> str:

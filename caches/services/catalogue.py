@@ -17,6 +17,7 @@ from django.utils import timezone
 from caches.models import Artifact, DriftState, Model, ModelVersion, Pin, SourceConnection, VersionState
 from caches.services.connections import connection_source
 from caches.services.drift import rechecks_due, version_recheck, version_recheck_step
+from caches.services.eula import terms_settle
 from caches.services.listing import check_patterns
 from caches.services.resolving import content_differs, resolve_small, version_resolve_step
 from controlplane.audit.services import Actor, audit_write
@@ -46,10 +47,12 @@ def version_register(
     uri: str,
     allow_patterns: Sequence[str] = (),
     ignore_patterns: Sequence[str] = (),
+    accept_eula: bool = False,
 ) -> tuple[ModelVersion, Operation]:
     """Register what is below ``uri`` now under a name, in the background; its access is checked before this returns.
 
-    A branch or tag in ``uri`` is resolved now and never again: the version's own ``uri`` names the commit.
+    A branch or tag in ``uri`` is resolved now and never again: the version's own ``uri`` names the commit. Where the
+    source wants terms accepted, ``accept_eula`` does so in the actor's name; once is enough for a text.
 
     The same content again gives the version there is. Invalid for wrong names; the source's Permanent or Transient
     when the place cannot be read; Clash when the name means other content or is being registered from elsewhere.
@@ -65,6 +68,8 @@ def version_register(
     with connection_source(connection) as source:
         # From here on it means one revision: every page, every node and every repeat reads the same.
         request["uri"] = source.resolve(uri.rstrip("/")).uri
+        if (terms := source.terms(request["uri"])) is not None:
+            request["uri"] = terms_settle(actor=actor, connection=connection, terms=terms, accept=accept_eula)
         source.check(request["uri"])
         found = resolve_small(source, request) if existing.exists() else None
     with transaction.atomic():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from django.conf import settings
 
 from caches.models import SourceConnection
-from caches.sources import allowed, hub_uri, registry
+from caches.sources import allowed, hub_uri, jumpstart_uri, registry
 from controlplane.clusters.documents import SourceType
 from controlplane.errors import FieldError, HearthError, Transient
 
@@ -21,6 +21,7 @@ _REGION = re.compile(r"[a-z0-9-]{0,64}")
 _CHECKS: Mapping[str, Callable[[str], None]] = {
     SourceType.HUGGING_FACE: hub_uri.check_repository,
     SourceType.REGISTRY: registry.check_repository,
+    SourceType.JUMP_START: jumpstart_uri.check_model,
 }
 
 
@@ -65,6 +66,7 @@ def _place_problems(connection: SourceConnection) -> Iterator[FieldError]:
         for field in ("endpoint", "secret_name"):
             if getattr(connection, field):
                 yield _wrong(field, "filesystem", "A Filesystem connection has no endpoint and no secret.")
+        yield from _jumpstart_problems(connection)
         for root in connection.allowed:
             try:
                 allowed.check_root(root, settings.SOURCE_ROOTS, connection.name)
@@ -79,12 +81,28 @@ def _place_problems(connection: SourceConnection) -> Iterator[FieldError]:
             check_place(place)
         except HearthError as error:
             yield FieldError("allowed", error.code, error.detail)
+    yield from _jumpstart_problems(connection)
+    for field in ("endpoint", "hub_endpoint"):
+        try:
+            allowed.check_endpoint(getattr(connection, field), allow_private=settings.SOURCE_PRIVATE_ADDRESSES)
+        except Transient:
+            pass  # a name that does not resolve now is the store's trouble, and is looked at again before every use
+        except HearthError as error:
+            yield FieldError(field, error.code, error.detail)
+
+
+def _jumpstart_problems(connection: SourceConnection) -> Iterator[FieldError]:
+    if connection.type != SourceType.JUMP_START:
+        for field in ("manifest", "hub_endpoint"):
+            if getattr(connection, field):
+                yield _wrong(field, "jumpstart", "Only a JumpStart connection has a manifest and a hub.")
+        return
+    if not connection.region:
+        yield _wrong("region", "region", "A JumpStart connection names its region.")
     try:
-        allowed.check_endpoint(connection.endpoint, allow_private=settings.SOURCE_PRIVATE_ADDRESSES)
-    except Transient:
-        pass  # a name that does not resolve now is the store's trouble, and is looked at again before every use
+        jumpstart_uri.check_manifest(connection.manifest)
     except HearthError as error:
-        yield FieldError("endpoint", error.code, error.detail)
+        yield FieldError("manifest", error.code, error.detail)
 
 
 def _wrong(field: str, what: str, detail: str) -> FieldError:

@@ -34,6 +34,8 @@ _EDITABLE = (
     "ca_bundle",
     "secret_name",
     "allowed",
+    "manifest",
+    "hub_endpoint",
     "max_downloads",
     "bytes_per_second",
 )
@@ -51,6 +53,8 @@ def connection_spec(connection: SourceConnection) -> ConnectionSpec:
         secret_name=connection.secret_name,
         allowed=tuple(connection.allowed),
         bytes_per_second=connection.bytes_per_second,
+        manifest=connection.manifest,
+        hub_endpoint=connection.hub_endpoint,
     )
 
 
@@ -99,6 +103,8 @@ def connection_create(
     secret_name: str = "",
     max_downloads: int | None = None,
     bytes_per_second: int | None = None,
+    manifest: str = "",
+    hub_endpoint: str = "",
 ) -> SourceConnection:
     """A new connection. Invalid with every wrong field; Clash when the name is taken. Its store is asked later."""
     connection = SourceConnection(
@@ -112,6 +118,8 @@ def connection_create(
         allowed=list(allowed),
         max_downloads=max_downloads,
         bytes_per_second=bytes_per_second,
+        manifest=manifest,
+        hub_endpoint=hub_endpoint.rstrip("/"),
     )
     _refuse(connection_problems(connection))
     # Asked first, so that an ordinary duplicate is no error in the log of PostgreSQL; the constraint decides races.
@@ -130,7 +138,7 @@ def connection_create(
 def connection_update(
     *, actor: Actor, connection_id: UUID, changes: Mapping[str, Any], if_updated_at: datetime | None = None
 ) -> SourceConnection:
-    """Change some of endpoint, region, addressing, ca_bundle, secret_name, allowed, max_downloads, bytes_per_second.
+    """Change some of the fields that say how a store is reached, what may be read there, and how fast.
 
     Name and type are fixed: they scope the identity of what was registered through the connection.
     """
@@ -147,6 +155,7 @@ def connection_update(
         for field, value in changes.items():
             setattr(connection, field, list(value) if field == "allowed" else value)
         connection.endpoint = connection.endpoint.rstrip("/")
+        connection.hub_endpoint = connection.hub_endpoint.rstrip("/")
         _refuse(connection_problems(connection))
         if _document(connection) == before:
             return connection

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from caches.models import SourceConnection
-from controlplane.clusters.documents import Reason
-from controlplane.errors import Permanent
+from caches.services.connections import connection_registry
 
 
 class ResolvedImage(Protocol):
@@ -43,12 +42,7 @@ class ImageResolver(Protocol):
 
 def open_resolver(connection: SourceConnection | None) -> ImageResolver:
     """A client for the registry of this connection, or for the reference's own without credentials."""
-    raise Permanent(
-        "image:hearth:no-registry-client",
-        "This version cannot ask registries.",
-        reason=Reason.INTERNAL,
-        next_step="Use a version that can.",
-    )
+    return connection_registry(connection)
 
 
 @contextmanager

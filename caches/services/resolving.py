@@ -145,8 +145,9 @@ def _page(operation: Operation, version: ModelVersion, source: Source) -> bool:
     manifest = build(uri, [record for part in packed for record in unpack(part)], listed)
     if version.state == VersionState.AVAILABLE:
         return _compare(operation, version, manifest)
-    metadata = read_metadata(source, uri, manifest.files, seconds=HEADER_SECONDS)
-    _publish(operation, version, manifest, metadata, source.resolve(uri).revision or revision_of(manifest))
+    resolved = source.resolve(uri)
+    metadata = read_metadata(source, uri, manifest.files, seconds=HEADER_SECONDS) | dict(resolved.facts)
+    _publish(operation, version, manifest, metadata, resolved.revision or revision_of(manifest))
     return True
 
 

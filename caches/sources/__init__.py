@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def open_source(connection: ConnectionSpec, secret: Mapping[str, str], *, allow_private: bool = True) -> Source:
     """A Source for this connection; close it after use.
 
-    ``secret`` has access_key_id, secret_access_key and maybe session_token for S3, token for HuggingFace; {} reads
-    anonymously.
+    ``secret`` has access_key_id, secret_access_key and maybe session_token for S3 and JumpStart, token for
+    HuggingFace; {} reads anonymously.
     Permanent(InvalidRequest) when its address is refused, Transient when its name does not resolve.
     """
     # Imported when needed: a node that reads from a filesystem never loads an S3 client.
@@ -29,6 +29,10 @@ def open_source(connection: ConnectionSpec, secret: Mapping[str, str], *, allow_
         from caches.sources.huggingface import HuggingFaceSource
 
         return HuggingFaceSource(connection, secret, allow_private=allow_private)
+    if connection.type == SourceType.JUMP_START:
+        from caches.sources.jumpstart import JumpStartSource
+
+        return JumpStartSource(connection, secret, allow_private=allow_private)
     if connection.type == SourceType.REGISTRY:
         raise Permanent(
             "source:user:holds-images",

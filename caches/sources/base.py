@@ -6,9 +6,9 @@ raises only ``controlplane.errors``: ``Permanent`` or ``Transient`` with a ``doc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from controlplane.clusters.documents import ConnectionSpec, FileRecord
 
@@ -43,10 +43,25 @@ class Page:
 class Resolved:
     """An address that means the same content for as long as the store can say so: a branch or a tag has become a
     commit in it, a range of versions one version. ``revision`` is that commit or version, "" where the store has none.
+    ``facts`` is what else was learnt on the way, as JSON.
     """
 
     uri: str
     revision: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What somebody must accept before ``subject`` may be read; ``place`` is where the text is, ``digest`` its SHA-256.
+    ``accepted_uri`` is the resolved address once that is done."""
+
+    subject: str
+    version: str
+    place: str
+    digest: str
+    text: str
+    accepted_uri: str
 
 
 class Source(Protocol):
@@ -64,6 +79,10 @@ class Source(Protocol):
 
         Permanent(SourceUnavailable) where there is no such branch, tag or version; otherwise as ``check``.
         """
+        ...
+
+    def terms(self, uri: str) -> Terms | None:
+        """What must be accepted before the content of a resolved address may be registered; None: nothing."""
         ...
 
     def check(self, uri: str) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from caches.domain.manifests import path_problem
 from caches.sources import allowed, problems
-from caches.sources.base import CHUNK_BYTES, PAGE_SIZE, STALL_SECONDS, Chunk, ListedFile, Page, Resolved
+from caches.sources.base import CHUNK_BYTES, PAGE_SIZE, STALL_SECONDS, Chunk, ListedFile, Page, Resolved, Terms
 from controlplane.clusters.documents import Algorithm, ConnectionSpec, FileRecord, Reason
 from controlplane.errors import Permanent
 
@@ -44,6 +44,9 @@ class FilesystemSource:
         """A folder has no revision: every file carries its own."""
         allowed.folder_of(uri, self.spec)
         return Resolved(uri)
+
+    def terms(self, uri: str) -> Terms | None:
+        return None
 
     def check(self, uri: str) -> None:
         folder, root = allowed.folder_of(uri, self.spec)

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -226,8 +226,10 @@ def _finish(response: urllib3.BaseHTTPResponse) -> None:
     response.release_conn()
 
 
+@lru_cache(maxsize=64)
 def _trust(ca_bundle: str) -> ssl.SSLContext:
-    """The system's authorities and the connection's own: a private hub may still redirect to a public store."""
+    """The system's authorities and the connection's own: a private hub may still redirect to a public store. Reading
+    the system's takes tens of milliseconds."""
     context = ssl.create_default_context()
     if ca_bundle:
         context.load_verify_locations(cadata=ca_bundle)

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from caches.sources import allowed, http_ranges, problems
-from caches.sources.base import PAGE_SIZE, STALL_SECONDS, Chunk, ListedFile, Page, Resolved
+from caches.sources.base import PAGE_SIZE, STALL_SECONDS, Chunk, ListedFile, Page, Resolved, Terms
 from caches.sources.http_client import Answer, HttpClient, origin, refusal
 from caches.sources.http_ranges import Ask, Expired, unquoted
 from caches.sources.hub_uri import HubPlace, split_hub
@@ -60,6 +60,9 @@ class HuggingFaceSource:
     def resolve(self, uri: str) -> Resolved:
         place = self._place(uri)
         return Resolved(place.uri, place.revision)
+
+    def terms(self, uri: str) -> Terms | None:
+        return None
 
     def check(self, uri: str) -> None:
         token = ""

@@ -60,7 +60,7 @@ def bad_uri(uri: str, detail: str) -> Permanent:
         status=400,
         next_step=(
             "Use s3://bucket/prefix on an S3 connection, file:///root/folder on a Filesystem connection, "
-            "hf://organisation/name@revision on a HuggingFace connection."
+            "hf://organisation/name@revision on a HuggingFace connection, jumpstart://model@version on a JumpStart one."
         ),
     )
 
@@ -89,6 +89,35 @@ def no_such_bucket(bucket: str) -> Permanent:
         f"There is no bucket {bucket} at this store.",
         reason=Reason.SOURCE_UNAVAILABLE,
         next_step="Check the bucket's name, and the connection's endpoint and region.",
+    )
+
+
+def no_such_model(place: str) -> Permanent:
+    return Permanent(
+        "source:user:no-such-model",
+        f"{shown(place)}: there is no such model or version in the manifest.",
+        reason=Reason.SOURCE_UNAVAILABLE,
+        next_step="Check id and version, and the connection's region and manifest. Proprietary models are not in it.",
+    )
+
+
+def not_offered(place: str, detail: str) -> Permanent:
+    return Permanent(
+        "source:user:not-offered",
+        f"{shown(place)}: {detail}",
+        reason=Reason.INVALID_REQUEST,
+        next_step="Choose another version or model, or put its files into a bucket and register them from there.",
+    )
+
+
+def terms_required(subject: str, place: str = "") -> Permanent:
+    where = f", which stand at {shown(place)}" if place else ""
+    return Permanent(
+        "source:user:terms-required",
+        f"{shown(subject)} is given on terms{where}, and nobody has accepted them here.",
+        reason=Reason.ACCESS_DENIED,
+        status=403,
+        next_step="Read the terms. Whoever may bind your organisation accepts them by registering with accept_eula.",
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import obstore
 
 from caches.sources import allowed, problems
-from caches.sources.base import CHUNK_BYTES, PAGE_SIZE, STALL_SECONDS, Chunk, ListedFile, Page, Resolved
+from caches.sources.base import CHUNK_BYTES, PAGE_SIZE, STALL_SECONDS, Chunk, ListedFile, Page, Resolved, Terms
 from caches.sources.checksums import crc64nvme_text, crc64nvme_value, sha256_hex
 from caches.sources.s3_clients import bytes_store, control_client, write_ca_file
 from caches.sources.s3_errors import control_errors, listing_errors, stream_errors
@@ -52,6 +52,9 @@ class S3Source:
         """Objects have versions, prefixes have none: every file carries its own."""
         allowed.split_s3(uri, self.spec)
         return Resolved(uri)
+
+    def terms(self, uri: str) -> Terms | None:
+        return None
 
     def check(self, uri: str) -> None:
         token = ""

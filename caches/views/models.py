@@ -161,6 +161,7 @@ def _register(request: HttpRequest, form: RegisterForm) -> str:
         uri=form.cleaned_data["uri"].strip(),
         allow_patterns=form.patterns("allow_patterns"),
         ignore_patterns=form.patterns("ignore_patterns"),
+        accept_eula=form.cleaned_data["accept_eula"],
     )
     return reverse("operation", args=[operation.id])
 

@@ -78,6 +78,7 @@ class SourceType(StrEnum):
     S3 = "S3"
     FILESYSTEM = "Filesystem"
     HUGGING_FACE = "HuggingFace"
+    JUMP_START = "JumpStart"
     REGISTRY = "Registry"  # of container images: asked by the control plane alone, holds no weights
 
 
@@ -131,8 +132,10 @@ class ConnectionSpec:
     addressing: str = "path"  # "path" or "virtual"
     ca_bundle: str = ""  # PEM text
     secret_name: str = ""
-    allowed: tuple[str, ...] = ()  # buckets (S3), root folders (Filesystem) or repositories
+    allowed: tuple[str, ...] = ()  # buckets (S3), root folders (Filesystem), repositories or models
     bytes_per_second: int | None = None  # this node's share of the store's limit; None is unlimited
+    manifest: str = ""  # JumpStart: s3://bucket/key of its list of models; "" is the region's own
+    hub_endpoint: str = ""  # JumpStart: the API that gives gated models; "" is the region's own
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from controlplane.clusters.documents import ConnectionSpec, SourceType
 from tests.agent.world import KIB, noise
 from tests.sources.conftest import make_bucket
 from tests.standins.hub import hub
+from tests.standins.jumpstart import KEYS, REGION, JumpStart, jumpstart
 
 FILES: Mapping[str, bytes] = {
     "README.md": b"# read me",
@@ -41,7 +43,13 @@ class SourcePlace:
     remove: Callable[[str], object]
     anchored: bool = False  # every file carries a checksum of its content
     immutable: bool = False  # a resolved address goes on giving what it gave
+    versioned: bool = False  # a resolved address names a version, a commit
     registering: Mapping[str, Any] = field(default_factory=dict)  # what registering it asks for besides
+    accept: Callable[[Source, str], str] = lambda source, uri: uri  # accepts the terms of a resolved address
+
+    def resolved(self, source: Source, uri: str = "") -> str:
+        """The address to read by, with every term accepted."""
+        return self.accept(source, source.resolve(uri or self.uri).uri)
 
     def open(self) -> Source:
         return open_source(self.spec, self.secret)
@@ -101,8 +109,72 @@ def hub_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source
         standing.repository("org/none").commit({})
         spec = ConnectionSpec("store", SourceType.HUGGING_FACE, endpoint=standing.endpoint, allowed=("org",))
         yield SourcePlace(
-            spec, {}, "hf://org/model", "hf://other/model", "hf://org/none", put, remove, anchored=True, immutable=True
+            spec,
+            {},
+            "hf://org/model",
+            "hf://other/model",
+            "hf://org/none",
+            put,
+            remove,
+            anchored=True,
+            immutable=True,
+            versioned=True,
         )
 
 
-PLACES = {"s3": s3_place, "filesystem": filesystem_place, "huggingface": hub_place}
+@contextmanager
+def _jumpstart(request: pytest.FixtureRequest) -> Iterator[tuple[JumpStart, ConnectionSpec]]:
+    with jumpstart(request.getfixturevalue("moto_endpoint")) as standing:
+        spec = ConnectionSpec(
+            "store", SourceType.JUMP_START, endpoint=standing.endpoint, region=REGION, allowed=("acme", "acme-none"),
+            hub_endpoint=standing.hub.url, manifest=standing.manifest_uri,
+        )  # fmt: skip
+        yield standing, spec
+
+
+@contextmanager
+def open_jumpstart_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SourcePlace]:
+    with _jumpstart(request) as (standing, spec):
+        folder = f"acme/{secrets.token_hex(8)}/"
+
+        def put(path: str, data: bytes) -> None:
+            standing.put(f"{folder}{path}", data)
+
+        for path, data in FILES.items():
+            put(path, data)
+        standing.offer("acme", "1.2.0", folder)
+        standing.offer("acme-none", "1.0.0", f"acme/{secrets.token_hex(8)}/")
+        yield SourcePlace(
+            spec, KEYS, "jumpstart://acme", "jumpstart://other", "jumpstart://acme-none", put,
+            lambda path: standing.remove(f"{folder}{path}"), anchored=True, versioned=True,
+        )  # fmt: skip
+
+
+@contextmanager
+def gated_jumpstart_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SourcePlace]:
+    with _jumpstart(request) as (standing, spec):
+        standing.gate("acme", "1.2.0", "acme/pack/", FILES)
+        standing.gate("acme-none", "1.0.0", "acme/none/", {})
+
+        def put(path: str, data: bytes) -> None:
+            standing.private[f"acme/pack/{path}"] = data
+
+        def accept(source: Source, uri: str) -> str:
+            terms = source.terms(uri)
+            assert terms is not None
+            return terms.accepted_uri
+
+        yield SourcePlace(
+            spec, KEYS, "jumpstart://acme@1.*", "jumpstart://other", "jumpstart://acme-none", put,
+            lambda path: standing.private.pop(f"acme/pack/{path}"), versioned=True, accept=accept,
+            registering={"accept_eula": True},
+        )  # fmt: skip
+
+
+PLACES = {
+    "s3": s3_place,
+    "filesystem": filesystem_place,
+    "huggingface": hub_place,
+    "jumpstart": open_jumpstart_place,
+    "jumpstart-gated": gated_jumpstart_place,
+}

@@ -19,6 +19,9 @@ from controlplane.clusters.documents import EntryState, FileRecord, Reason
 from controlplane.errors import Permanent
 from tests.agent.world import World
 from tests.contracts.sources import FILES, PLACES, SourcePlace
+from tests.sources.conftest import moto_endpoint
+
+__all__ = ["moto_endpoint"]  # a fixture
 
 Get = Callable[[str], SourcePlace]
 BIG = "deep/er/part-1.bin"
@@ -62,7 +65,7 @@ def whole(source: Source, uri: str, file: FileRecord) -> bytes:
 
 
 def test_it_lists_every_file_once_over_small_pages(place: SourcePlace, source: Source) -> None:
-    uri, token = source.resolve(place.uri).uri, ""
+    uri, token = place.resolved(source), ""
     found: list[ListedFile] = []
     for _ in range(len(FILES) * 3):
         page = source.list_page(uri, token, 2)
@@ -77,7 +80,7 @@ def test_it_lists_every_file_once_over_small_pages(place: SourcePlace, source: S
 
 
 def test_it_describes_what_it_listed(place: SourcePlace, source: Source) -> None:
-    uri = source.resolve(place.uri).uri
+    uri = place.resolved(source)
     for listed in source.list_page(uri).files:
         record = source.describe(uri, listed.path)
         assert (record.path, record.size_bytes, record.revision) == (listed.path, listed.size_bytes, listed.revision)
@@ -85,7 +88,7 @@ def test_it_describes_what_it_listed(place: SourcePlace, source: Source) -> None
 
 
 def test_it_describes_without_having_listed(place: SourcePlace, source: Source) -> None:
-    uri = source.resolve(place.uri).uri
+    uri = place.resolved(source)
     record = source.describe(uri, BIG)
     other = place.open()
     other.list_page(uri)
@@ -98,21 +101,21 @@ def test_it_describes_without_having_listed(place: SourcePlace, source: Source) 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (0, 204_800), (1, 65_537), (204_799, 204_800), (7, 7)])
 def test_it_reads_exactly_a_range(place: SourcePlace, source: Source, start: int, end: int) -> None:
-    uri = source.resolve(place.uri).uri
+    uri = place.resolved(source)
     file = source.describe(uri, BIG)
     for _ in range(2):  # the second may take a shorter way
         assert b"".join(map(bytes, source.read_range(uri, file, start, end))) == FILES[BIG][start:end]
 
 
 def test_it_reads_every_file_and_no_more_than_there_is(place: SourcePlace, source: Source) -> None:
-    uri = source.resolve(place.uri).uri
+    uri = place.resolved(source)
     for path, data in FILES.items():
         file = source.bind(uri, source.describe(uri, path))
         assert source.read_head(uri, file, 10**6) == data and source.read_head(uri, file, 3) == data[:3]
 
 
 def test_it_serves_threads_side_by_side(place: SourcePlace, source: Source) -> None:
-    uri = source.resolve(place.uri).uri
+    uri = place.resolved(source)
     file = source.describe(uri, BIG)
     spans = [(start, start + 10_240) for start in range(0, file.size_bytes, 10_240)]
     with ThreadPoolExecutor(8) as pool:
@@ -122,14 +125,14 @@ def test_it_serves_threads_side_by_side(place: SourcePlace, source: Source) -> N
 
 def test_it_says_that_a_good_place_is_good(place: SourcePlace, source: Source) -> None:
     source.probe()
-    source.check(source.resolve(place.uri).uri)
+    source.check(place.resolved(source))
 
 
 def test_resolving_again_changes_nothing(own_place: SourcePlace) -> None:
     place = own_place
     source, other = place.open(), place.open()
     once = source.resolve(place.uri)
-    assert source.resolve(once.uri) == once and bool(once.revision) is place.immutable
+    assert source.resolve(once.uri) == once and bool(once.revision) is place.versioned
     place.put(BIG, b"new")
     source.close()
     assert other.resolve(once.uri) == once
@@ -141,7 +144,7 @@ def test_resolving_again_changes_nothing(own_place: SourcePlace) -> None:
 def test_it_gives_the_registered_bytes_or_none(own_place: SourcePlace, content: bytes | None) -> None:
     place = own_place
     first, second = place.open(), place.open()
-    uri = first.resolve(place.uri).uri
+    uri = place.resolved(first)
     file = first.describe(uri, BIG)
     first.close()
     if content is None:
@@ -158,7 +161,7 @@ def test_it_gives_the_registered_bytes_or_none(own_place: SourcePlace, content: 
 
 
 def test_it_refuses_a_record_of_other_content(place: SourcePlace, source: Source) -> None:
-    uri = source.resolve(place.uri).uri
+    uri = place.resolved(source)
     file = source.describe(uri, BIG)
     other = source.describe(uri, "deep/er/part-2.bin")
     for wrong in (
@@ -188,13 +191,13 @@ def test_it_reads_nothing_outside_what_is_allowed(place: SourcePlace, source: So
 
 def test_it_refuses_a_place_without_files(place: SourcePlace, source: Source) -> None:
     with pytest.raises(Permanent) as caught:
-        source.check(source.resolve(place.missing).uri)
+        source.check(place.resolved(source, place.missing))
     assert (caught.value.code, caught.value.reason) == ("source:user:empty-prefix", Reason.SOURCE_UNAVAILABLE)
 
 
 def test_an_agent_warms_and_repairs_it(place: SourcePlace, tmp_path: Path) -> None:
     opened = place.open()
-    uri = opened.resolve(place.uri).uri
+    uri = place.resolved(opened)
     manifest = manifest_of(opened, uri)
     opened.close()
     assert manifest == manifest_build(manifest.files)

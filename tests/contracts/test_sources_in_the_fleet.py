@@ -27,7 +27,9 @@ from controlplane.operations.steps import operation_step
 from tests.agent.world import FAST
 from tests.contracts.sources import FILES, PLACES, SourcePlace
 from tests.services.world import World
+from tests.sources.conftest import moto_endpoint
 
+__all__ = ["moto_endpoint"]  # a fixture
 ADA = Actor("ada", Via.API, "request-1")
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -59,6 +61,8 @@ def registered(place: SourcePlace) -> ModelVersion:
         region=place.spec.region,
         secret_name="keys" if place.secret else "",
         allowed=place.spec.allowed,
+        hub_endpoint=place.spec.hub_endpoint,
+        manifest=place.spec.manifest,
     )
     assert connection_check(connection_id=connection.pk).state == "Reachable"
     row, operation = version_register(

@@ -24,6 +24,8 @@ class ConnectionSerializer(ObjectSerializer):
     ca_bundle = serializers.CharField()
     secret_name = serializers.CharField(help_text="the name of the secret, never its content")
     allowed = serializers.ListField(child=serializers.CharField())
+    manifest = serializers.CharField()
+    hub_endpoint = serializers.CharField()
     max_downloads = serializers.IntegerField(allow_null=True)
     bytes_per_second = serializers.IntegerField(allow_null=True)
     state = serializers.CharField(help_text="Unchecked, Reachable, Unreachable or AccessDenied")
@@ -42,6 +44,12 @@ class ConnectionChanges(Input):
     secret_name = serializers.CharField(required=False, allow_blank=True, max_length=100)
     allowed = serializers.ListField(
         required=False, child=serializers.CharField(max_length=500), min_length=1, max_length=100
+    )
+    manifest = serializers.CharField(
+        required=False, allow_blank=True, max_length=1100, help_text="JumpStart: s3://bucket/key; empty: the region's"
+    )
+    hub_endpoint = serializers.CharField(
+        required=False, allow_blank=True, max_length=500, help_text="JumpStart: for gated models; empty: the region's"
     )
     max_downloads = serializers.IntegerField(
         required=False, allow_null=True, min_value=1, max_value=10_000, help_text="running at once over all pools"
@@ -62,7 +70,7 @@ class ConnectionInput(ConnectionChanges):
         child=serializers.CharField(max_length=500),
         min_length=1,
         max_length=100,
-        help_text="buckets (S3), root folders (Filesystem), repositories (HuggingFace, Registry)",
+        help_text="buckets (S3), root folders (Filesystem), repositories (HuggingFace, Registry), models (JumpStart)",
     )
 
 
@@ -122,12 +130,18 @@ class VersionSerializer(ObjectSerializer):
 
     @extend_schema_field(ImageSerializer(allow_null=True))
     def get_image(self, version: ModelVersion) -> dict[str, Any] | None:
-        return None  # no version names an image yet
+        image = version.image
+        if image is None or image.artifact is None:
+            return None
+        return {"reference": image.reference, "digest": image.artifact.digest}
 
 
 class SourceInput(Input):
     connection = NameField(max_length=63)
     uri = serializers.CharField(max_length=1500)
+    accept_eula = serializers.BooleanField(
+        required=False, default=False, help_text="true accepts the model's terms in the name of whoever sends this"
+    )
     allow_patterns = serializers.ListField(
         child=serializers.CharField(max_length=200), required=False, default=list, max_length=100
     )
