@@ -39,7 +39,7 @@ def test_it_runs_a_group_in_one_worker_before_single_tests(tmp_path: Path) -> No
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "-p", "tests.plugins.groups",
          "-p", "no:django", "-p", "no:cacheprovider", "--strict-markers", "-c", "pytest.ini"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip

@@ -46,8 +46,8 @@ def _rank(item: pytest.Item) -> int:
     """The place of a group; then single tests that take seconds, so that no worker meets one when all else is done."""
     group = _group(item)
     if group:
-        return ORDER.index(group)
-    return len(ORDER) + (not any(item.get_closest_marker(name) for name in _LONG))
+        return ORDER.index(group) if group in ORDER else len(ORDER)
+    return len(ORDER) + 1 + (not any(item.get_closest_marker(name) for name in _LONG))
 
 
 class Groups(LoadGroupScheduling):  # type: ignore[misc]  # shipped without types

@@ -17,10 +17,16 @@ ALL = PAGES | FORMS
 LABELLED = ("input", "select", "textarea")
 
 
+_drawn: dict[str, Page] = {}
+
+
 @pytest.fixture
-def pages(stage: Stage, olga: Client) -> dict[str, Page]:
-    """Each page as an operator sees it, who sees the most buttons."""
-    return {name: Page(olga.get(address(stage)).content) for name, address in ALL.items()}
+def pages(request: pytest.FixtureRequest) -> dict[str, Page]:
+    """Each page as an operator sees it, who sees the most buttons. Drawn once for the module, which only looks."""
+    if not _drawn:
+        stage, olga = request.getfixturevalue("stage"), request.getfixturevalue("olga")
+        _drawn.update({name: Page(olga.get(address(stage)).content) for name, address in ALL.items()})
+    return _drawn
 
 
 def test_it_closes_what_it_opens_and_names_nothing_twice(pages: dict[str, Page]) -> None:
