@@ -39,7 +39,7 @@ class Spec:
     cwd: Path = ROOT
     identity: spawn.Identity | None = None
     ready: Callable[[], bool] | None = None
-    ready_within: float = 30.0
+    ready_within: float = 90.0
     stop_signal: int = signal.SIGTERM
     stop_within: float = 10.0
 
@@ -152,14 +152,14 @@ class Supervisor:
         """End a process and its group without warning, as a fault; ``check`` starts it again."""
         child = self._children[name]
         records.signal_group(child.process.pid, signal.SIGKILL)
-        child.process.wait(timeout=10)
+        child.process.wait(timeout=60)
 
     def forget(self, name: str) -> None:
         """End a process and its group without warning, and for good."""
         child = self._children.pop(name)
         self._batches = [[other for other in batch if other is not child] for batch in self._batches]
         records.signal_group(child.process.pid, signal.SIGKILL)
-        child.process.wait(timeout=10)
+        child.process.wait(timeout=60)
         records.remove(self._pids, name)
 
     def restart(self, name: str) -> None:
@@ -232,7 +232,7 @@ class Supervisor:
                 child.process.wait(timeout=max(0.0, asked + child.spec.stop_within - time.monotonic()))
             except subprocess.TimeoutExpired:
                 records.signal_group(child.process.pid, signal.SIGKILL)
-                child.process.wait(timeout=10)
+                child.process.wait(timeout=60)
             records.signal_group(child.process.pid, signal.SIGKILL)
 
     # -- the state as a whole ----------------------------------------------------------------------------------
