@@ -251,8 +251,8 @@ def test_it_reconciles_in_queries_that_do_not_grow_with_settled_entries(world: W
 
 
 def test_a_pool_that_nobody_marked_is_due_after_a_while_and_a_new_one_at_once(world: World) -> None:
-    now = timezone.now()
     world.reconcile()
+    now = timezone.now()
     assert world.pool.pk not in pools_due(now=now)
     assert world.pool.pk in pools_due(now=now + timedelta(seconds=31))
     fresh = factories.pool(of=world.cluster)
