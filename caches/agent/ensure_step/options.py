@@ -9,13 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controlplane.clusters import codec
-from controlplane.clusters.documents import ConnectionSpec
+from controlplane.clusters.documents import ConnectionSpec, SourceType
 
 # Names in the environment, and what a source calls them.
-_CREDENTIALS = {
+_KEYS = {
     "AWS_ACCESS_KEY_ID": "access_key_id",
     "AWS_SECRET_ACCESS_KEY": "secret_access_key",
     "AWS_SESSION_TOKEN": "session_token",
+}
+_CREDENTIALS: Mapping[SourceType, Mapping[str, str]] = {
+    SourceType.S3: _KEYS,
+    SourceType.JUMP_START: _KEYS,
+    SourceType.HUGGING_FACE: {"HF_TOKEN": "token"},
 }
 
 
@@ -58,6 +63,8 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str] = os.e
     parser.add_argument("--answer-seconds", type=float, default=5.0, help="how long an agent may be silent")
     parser.add_argument("--high-watermark", type=float, default=0.85, help="share of the disk that may be filled")
     given = parser.parse_args(arguments)
+    source = _source(environment.get("HEARTH_SOURCE", ""))
+    names = _CREDENTIALS.get(source.connection.type, {}) if source else {}
     return Options(
         digest=given.digest,
         store=given.store,
@@ -65,8 +72,8 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str] = os.e
         mount=given.mount.rstrip("/"),
         who=f"{environment.get('POD_NAMESPACE', '')}/{environment.get('POD_NAME', '')}".strip("/"),
         report=given.report,
-        source=_source(environment.get("HEARTH_SOURCE", "")),
-        secret={ours: environment[name] for name, ours in _CREDENTIALS.items() if environment.get(name)},
+        source=source,
+        secret={ours: environment[name] for name, ours in names.items() if environment.get(name)},
         answer_seconds=max(0.1, given.answer_seconds),
         high_watermark=min(1.0, max(0.0, given.high_watermark)),
     )
