@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -105,9 +106,26 @@ def status(name: str, uid: str, *, generation: int = 1, used: int = 5) -> NodeCa
     )
 
 
-def changes(gateway: ClusterGateway, kind: Kind, token: str, seconds: float = 0.0) -> list[WatchEvent]:
-    """What happened since the token, bookmarks left out."""
-    return [event for event in gateway.watch(kind, token, seconds) if event.type is not EventType.BOOKMARK]
+def changes(
+    gateway: ClusterGateway,
+    kind: Kind,
+    token: str,
+    seconds: float = 0.0,
+    *,
+    at_least: int = 0,
+    last: EventType | None = None,
+) -> list[WatchEvent]:
+    """What happened since the token, bookmarks left out.
+
+    A busy API server tells late what it has stored: a look that saw fewer than ``at_least`` changes, or does not end
+    with one of type ``last``, is taken again.
+    """
+    deadline = time.monotonic() + 60.0
+    while True:
+        told = [event for event in gateway.watch(kind, token, seconds) if event.type is not EventType.BOOKMARK]
+        enough = len(told) >= at_least and (last is None or [event.type for event in told[-1:]] == [last])
+        if enough or time.monotonic() > deadline:
+            return told
 
 
 def first_change(

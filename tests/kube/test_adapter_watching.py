@@ -97,12 +97,13 @@ def test_it_finds_everything_again_after_the_server_restarted(
         until(lambda: picture.names() == {"n-1"})
         own_kube_api.stop_api_server()
         until(lambda: picture.failures > 0, "it notices")
-        sent = sum(gateway.client.requests().values())
+        sent, started = sum(gateway.client.requests().values()), time.monotonic()
         own_kube_api.start_api_server()
         add_node(contract.client, "n-2")
         remove_node(contract.client, "n-1")
         until(agrees(picture, contract), "it agrees again")
-        assert sum(gateway.client.requests().values()) - sent < 60
+        spent = time.monotonic() - started
+        assert sum(gateway.client.requests().values()) - sent < 30 + 6 * spent, "no hot loop"
 
 
 def test_it_loses_nothing_when_it_is_slower_than_the_compaction(
@@ -142,7 +143,7 @@ def test_it_answers_a_storm_with_patience_and_heals_after_it(
         took = time.monotonic() - started
         # A closed idle connection is tried once more, so that a cut may count twice.
         assert len(proxy.seen) - before <= 2 * (picture.failures + 1) + 1
-        assert took > 1.0, "no hot loop"
+        assert took > 0.7, "no hot loop: at least a quarter and half a second between the three"
         add_node(contract.client, "n-2")
         proxy.rule = lambda method, path: None
         until(agrees(picture, contract), "it heals", seconds=40)
@@ -170,7 +171,8 @@ def test_a_change_of_a_status_costs_no_request_of_the_watcher(
     before = sum(gateway.client.requests().values())
     for used in range(20):
         link.report(status("n-1", uid, used=used))
-    seen = changes(gateway, Kind.NODE_CACHE, token)
+    changes(contract.gateway, Kind.NODE_CACHE, token, at_least=20)  # the API server tells of all of them
+    seen = changes(gateway, Kind.NODE_CACHE, token, 3.0)
     assert len(seen) == 20
     assert sum(gateway.client.requests().values()) - before == 1, "one watch for all of them"
 
@@ -213,7 +215,8 @@ def test_it_sees_a_consumer_end_and_change(contract: KubeContractCluster) -> Non
     ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
     contract.client.merge(f"{path}/status", ready, manager="kubelet")
     contract.client.merge(f"{path}/status", {"status": {"phase": "Succeeded"}}, manager="kubelet")
-    seen = [event for event in changes(contract.gateway, Kind.CONSUMER, token) if _uid(event.object) == engine.uid]  # type: ignore[arg-type]
+    told = changes(contract.gateway, Kind.CONSUMER, token, at_least=2, last=EventType.DELETED)
+    seen = [event for event in told if event.object is not None and _uid(event.object) == engine.uid]
     assert [event.type for event in seen] == [EventType.MODIFIED, EventType.DELETED]
     assert getattr(seen[0].object, "ready", False) is True
     assert {c.uid for c in contract.gateway.consumers("n-1", engine.node_uid)}.isdisjoint({engine.uid})
