@@ -98,7 +98,7 @@ if _pool := env.int("HEARTH_DATABASE_POOL", default=12):
 MIGRATION_MODULES = {"knox": None}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
+REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0").strip()  # files end with a newline
 
 AUTH_USER_MODEL = "accounts.User"
 LOGIN_URL = "login"
@@ -237,7 +237,7 @@ SOURCE_ROOTS = env.list("HEARTH_SOURCE_ROOTS", default=[str(STATE_DIR / "sources
 SOURCE_PRIVATE_ADDRESSES = env.bool("HEARTH_SOURCE_PRIVATE_ADDRESSES", default=True)
 SOURCE_RECHECK_SECONDS = env.int("HEARTH_SOURCE_RECHECK_SECONDS", default=3600)  # how often drift is looked for
 SECRETS_DIR = Path(env.str("HEARTH_SECRETS_DIR", default=str(STATE_DIR / "secrets")))
-METRICS_TOKEN = env.str("HEARTH_METRICS_TOKEN", default="")
+METRICS_TOKEN = env.str("HEARTH_METRICS_TOKEN", default="").strip()
 # How long after a ready-label went a Kubernetes scheduler may still place a pod by it (decision 13's grace).
 SCHEDULING_LAG_SECONDS = env.float("HEARTH_SCHEDULING_LAG_SECONDS", default=10.0)
 AGENT_IMAGE = env.str("HEARTH_AGENT_IMAGE", default="")  # what Hearth runs on the nodes of Kubernetes clusters
