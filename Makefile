@@ -8,7 +8,6 @@ MAKEFLAGS += --no-print-directory
 NODES ?= 8
 PORT ?= 8000
 PYTHON ?=
-WORKERS ?= 2
 
 bin := .venv/bin
 uv := tools/uv.sh
@@ -30,12 +29,15 @@ run-kube: kube-packages .venv/.kube ## the same with three real Kubernetes nodes
 kube-packages:
 	@tools/kube_packages.sh
 
+# Tests of clusters wait more than they work: three workers for two cores.
+test: WORKERS ?= 3
 test: .venv lint ## lint, then every test
 	@tools/chromium.sh
 	tools/kube_packages.sh || [ -z "$${CI:-}" ]
 	$(bin)/python -m controlplane.embedded.kube prepare
 	$(bin)/pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
+test-fast: WORKERS ?= 2
 test-fast: .venv ## domain, services, selectors and API, without whole fleets and sweeps
 	@$(bin)/pytest -n $(WORKERS) --dist loadgroup -m "not bench and not thorough" \
 		$(wildcard tests/domain tests/services tests/selectors tests/api) $(ARGS)

@@ -15,7 +15,7 @@ import pytest
 from xdist.scheduler import LoadGroupScheduling
 
 # Longest first: whoever ends early takes the tests that belong to no group.
-ORDER = ("kube-nodes", "kube", "run-kube", "program", "faults")
+ORDER = ("kube-nodes", "kube-machines", "kube", "run-kube", "program", "faults")
 _LONG = ("e2e", "faults", "thorough")
 _WRITTEN = re.compile(r"[^\[]*@([\w-]+)")
 

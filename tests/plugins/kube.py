@@ -22,8 +22,9 @@ from controlplane.embedded.kube.control import SILENCE
 
 GIVEN = "HEARTH_TEST_KUBECONFIG"
 NODES = ("node-a", "node-b", "node-c")
-# Nodes and the control plane without any are two clusters: two workers may have one each.
-_GROUPS = {"kube_cluster": "kube-nodes", "own_kube_api": "kube", "kube_api": "kube"}
+# Hearth on nodes, nodes alone, and a control plane without any are three clusters that three workers may have. The
+# first that a test asks for counts.
+_GROUPS = {"installed_kube": "kube-nodes", "kube_cluster": "kube-machines", "own_kube_api": "kube", "kube_api": "kube"}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from controlplane.embedded.kube import machine
 from controlplane.embedded.kube.ledger import Ledger
-from controlplane.embedded.processes import Supervisor, holder
+from controlplane.embedded.processes import AlreadyRunning, Supervisor, holder
 
 
 def clean(folder: Path) -> list[str]:
@@ -33,7 +33,10 @@ def clean_abandoned(*, but: Path | None = None) -> list[Path]:
         if folder == but or holder(folder) is not None:
             continue
         if (folder / "ledger").exists():
-            clean(folder)
+            try:
+                clean(folder)
+            except AlreadyRunning:
+                continue  # another cluster that starts at this moment does it
         else:
             machine.leave(str(folder))  # its folder was deleted by hand
         cleaned.append(folder)
