@@ -196,18 +196,16 @@ class RegistryClient:
 
     def _place(self, image: ImageReference) -> tuple[str, str]:
         """Where to ask, and by which name the repository goes there."""
-        is_default = image.registry in _DEFAULT_NAMES
-        host = DEFAULT_REGISTRY if is_default else image.registry
-        repository = image.repository
-        if self._base:
-            if image.registry and host != self._base.partition("://")[2]:
-                raise problems.not_allowed(f"Registry {image.registry}", self.spec.name)
-            base = self._base
-        else:
+        host, repository, base = image.registry, image.repository, self._base
+        if host in _DEFAULT_NAMES and (host or not base):
+            host = DEFAULT_REGISTRY
+        if not base:
             base = f"{'http' if _is_loopback(host) else 'https'}://{host}"
             allowed.check_endpoint(base, allow_private=self._private)
-            if is_default and "/" not in repository:
-                repository = f"library/{repository}"
+        elif host not in ("", base.partition("://")[2]):
+            raise problems.not_allowed(f"Registry {image.registry}", self.spec.name)
+        if base.partition("://")[2] == DEFAULT_REGISTRY and "/" not in repository:
+            repository = f"library/{repository}"
         if not may_pull(image.repository, self.spec.allowed):
             raise problems.not_allowed(f"Repository {image.repository}", self.spec.name)
         return base, repository

@@ -138,6 +138,19 @@ def test_it_looks_at_who_is_really_there(monkeypatch: pytest.MonkeyPatch) -> Non
     assert caught.value.code == "source:user:address-refused" and not server.asked
 
 
+def test_it_asks_a_proxy_and_looks_at_the_address_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = Server(lambda asked: Said(200, b"through it"))
+    monkeypatch.setenv("http_proxy", proxy.url)
+    monkeypatch.setenv("no_proxy", "127.0.0.2")
+    with serving(proxy), client() as http:
+        assert get(http, "http://127.0.0.1:9/x") == (200, b"through it")
+        with pytest.raises(Permanent):
+            get(http, "http://169.254.169.254/")
+        with pytest.raises(Transient):
+            get(http, "http://127.0.0.2:9/x")
+    assert len(proxy.asked) == 1
+
+
 def test_it_gives_up_on_a_circle() -> None:
     server = Server(lambda asked: Said(302, b"", {"Location": "/again"}))
     with serving(server), client() as http, pytest.raises(Permanent) as caught:

@@ -69,7 +69,9 @@ def manifest(registry: Registry, repository: str, architecture: str, *layers: by
         "mediaType": DOCKER_MANIFEST,
         "config": registry._blob(repository, config, "application/vnd.docker.container.image.v1+json"),
         "layers": [
-            registry._blob(repository, gzip.compress(layer), "application/vnd.docker.image.rootfs.diff.tar.gzip")
+            registry._blob(
+                repository, gzip.compress(layer, mtime=0), "application/vnd.docker.image.rootfs.diff.tar.gzip"
+            )
             for layer in layers
         ],
     }

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from caches.domain.images import parse_reference
 from caches.sources import open_registry
 from caches.sources.image_documents import Blob
 from caches.sources.image_sizes import unpacked_bytes
@@ -246,6 +247,26 @@ GIB = 2**30
 )
 def test_it_estimates_what_a_layer_takes(layer: Blob, end: bytes, expected: int) -> None:
     assert unpacked_bytes(layer, end) == expected
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "reference", "place"),
+    [
+        ("", "nginx", ("https://registry-1.docker.io", "library/nginx")),
+        ("", "docker.io/nginx:1", ("https://registry-1.docker.io", "library/nginx")),
+        ("", "vllm/vllm-openai", ("https://registry-1.docker.io", "vllm/vllm-openai")),
+        ("", "host.example/nginx", ("https://host.example", "nginx")),
+        ("", "127.0.0.1:5000/nginx", ("http://127.0.0.1:5000", "nginx")),
+        ("https://registry-1.docker.io", "index.docker.io/nginx", ("https://registry-1.docker.io", "library/nginx")),
+        ("https://host.example", "nginx", ("https://host.example", "nginx")),
+    ],
+)
+def test_it_knows_where_a_reference_leads(
+    endpoint: str, reference: str, place: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("caches.sources.allowed.check_endpoint", lambda *args, **named: None)  # names do not resolve
+    spec = ConnectionSpec("r", SourceType.REGISTRY, endpoint=endpoint, allowed=("*",)) if endpoint else None
+    assert open_registry(spec, {})._place(parse_reference(reference)) == place
 
 
 def test_it_knows_what_may_be_pulled() -> None:
