@@ -86,7 +86,7 @@ def test_it_moves_less_than_sixty_percent_again_after_kill_9_at_half(node: Node,
     manifest = upload(data)
     assert manifest.files[0].algorithm is Algorithm.CRC64NVME
     node.start()
-    node.want(manifest, f"s3://{bucket}/m", limits=Limits(bytes_per_second=SIZE // 3, max_requests=3))
+    node.want(manifest, f"s3://{bucket}/m", limits=Limits(bytes_per_second=SIZE // 8, max_requests=3))
     node.until(lambda entry: entry.bytes_done >= SIZE // 2)
     node.kill()
     tree, moved = (
@@ -112,7 +112,7 @@ def test_it_publishes_nothing_of_an_object_that_was_overwritten(
     """Also when the one request was already open, and no checksum could tell."""
     manifest = upload(noise(SIZE), anchored=anchored)
     node.start("--segment-bytes", str(segment))
-    node.want(manifest, f"s3://{bucket}/m", limits=Limits(bytes_per_second=SIZE // 3, max_requests=2))
+    node.want(manifest, f"s3://{bucket}/m", limits=Limits(bytes_per_second=SIZE // 8, max_requests=2))
     node.until(lambda entry: entry.bytes_done >= SIZE // 4)
     client.put_object(Bucket=bucket, Key="m/weights.bin", Body=noise(SIZE, 7), ChecksumAlgorithm="CRC64NVME")
     entry = node.becomes(EntryState.FAILED)
