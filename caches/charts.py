@@ -32,6 +32,7 @@ _SCALE = (
     "Failed",
     "Unknown",
 )
+_RANKS = {state: rank for rank, state in enumerate(_SCALE)}
 _TOKENS = {
     "": "--surface-2",
     "Absent": "--surface-3",
@@ -79,12 +80,12 @@ def coverage_heatmap(matrix: Matrix, *, links: Links) -> Spec:
     there without being wanted, both as [row, column, …].
     """
     rows, columns = matrix.nodes, matrix.versions
-    cells = [[matrix.cells[node.id, version.artifact_id] for version in columns] for node in rows]  # type: ignore[index]
-    placed = [(y, x, cell) for y, row in enumerate(cells) for x, cell in enumerate(row) if cell.state]
+    cells = [matrix.lines[node.id] for node in rows]
+    placed = [(y, x, cell) for y, line in enumerate(cells) for x, cell in enumerate(line) if cell.state]
     names = [_safe(version.full_name) for version in columns]
     heat: Spec = {
         "type": "heatmap",
-        "z": [[_SCALE.index(shown_state(cell)) for cell in row] for row in cells],
+        "z": [[_RANKS[shown_state(cell)] for cell in line] for line in cells],
         "zmin": 0,
         "zmax": len(_SCALE),
         "texttemplate": "%{text}",

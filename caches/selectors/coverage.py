@@ -26,7 +26,7 @@ from caches.selectors.coverage_rows import (
     live_nodes,
 )
 from caches.selectors.entries import UNKNOWN
-from caches.selectors.live_pins import live_pins
+from caches.selectors.live_pins import is_everywhere, live_pins
 from caches.selectors.nodes import Targets, pools_list
 from caches.selectors.pool_view import pin_view, state_of
 from controlplane.clusters.documents import Action, ArtifactKind, EntryState, NodeState
@@ -94,14 +94,9 @@ def pools_coverage(*, now: datetime, targets: Targets = None, pool: NodePool | N
     visible = pools_list(targets=targets).order_by("cluster__name", "name")
     pools = [pool] if pool is not None else list(visible)
     nodes, pins, counts = live_nodes(pools), live_pins(pools), entry_counts(pools, now)
-    chosen = {pin.version.artifact_id for found in pins.values() for pin in found if not _is_everywhere(pin)}
+    chosen = {pin.version.artifact_id for found in pins.values() for pin in found if not is_everywhere(pin)}
     rows = entry_rows(pools, chosen) if chosen else {}
     return tuple(_pool_coverage(one, nodes[one.id], pins[one.id], counts, rows, now) for one in pools)
-
-
-def _is_everywhere(pin: Pin) -> bool:
-    """A pin for every node: the database's counts are its coverage. Others need the domain's choice of nodes."""
-    return pin.placement_type == PlacementType.ALL and not pin.node_selector
 
 
 def _pool_coverage(
@@ -166,7 +161,7 @@ def _artifact_coverage(
 ) -> ArtifactCoverage:
     """What pins of one artifact ask for together: a copy that several of them want is required once."""
     artifact = _artifact(pins[0])
-    if all(_is_everywhere(pin) for pin in pins):
+    if all(is_everywhere(pin) for pin in pins):
         covered = _everywhere(artifact.size_bytes, nodes, states)
         failed, in_flight = _copies(states, {EntryState.FAILED}), _copies(states, _IN_FLIGHT)
     else:
@@ -219,7 +214,7 @@ def _view(
     pool: NodePool, nodes: Sequence[Node], pins: Sequence[Pin], rows: Mapping[UUID, Sequence[EntryRow]], now: datetime
 ) -> PoolView:
     """Only what counting reads: no policy, holds or throughput, and the pins of one count at a time."""
-    choosing = not all(_is_everywhere(pin) for pin in pins)
+    choosing = not all(is_everywhere(pin) for pin in pins)
     artifacts = {
         artifact.digest: ArtifactFacts(artifact.digest, "", ArtifactKind(artifact.kind), artifact.size_bytes, "", "")
         for artifact in map(_artifact, pins)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import Count, Q, QuerySet, Sum
@@ -20,12 +19,12 @@ from controlplane.clusters.freshness import is_fresh
 from controlplane.clusters.models import Node, NodePool
 
 GONE = frozenset({EntryState.ABSENT, EntryState.LOST})
+_STATES = {state.value: state for state in EntryState}
 # By pool and artifact: copies and their bytes in each state.
 Counts = Mapping[tuple[UUID, UUID], Mapping[EntryState, tuple[int, int]]]
 
 
-@dataclass(frozen=True, slots=True)
-class EntryRow:
+class EntryRow(NamedTuple):
     """What pages read of an entry; ``desired`` is an Action, or "" for nothing."""
 
     node_id: UUID
@@ -38,9 +37,10 @@ class EntryRow:
 
 
 def live_nodes(pools: Sequence[NodePool]) -> Mapping[UUID, list[Node]]:
-    """Nodes that are not lost, by pool."""
+    """Nodes that are not lost, by pool; without what no page says of all nodes."""
     found: dict[UUID, list[Node]] = defaultdict(list)
-    for node in Node.objects.filter(pool__in=pools, lost_at__isnull=True).order_by("name"):
+    rows = Node.objects.filter(pool__in=pools, lost_at__isnull=True).defer("orphans", "conditions", "taints")
+    for node in rows.order_by("name"):
         found[node.pool_id].append(node)  # type: ignore[index]  # filtered by pool
     return found
 
@@ -56,7 +56,7 @@ def entry_rows(
     fields = ("node_id", "artifact_id", "artifact__digest", "artifact__size_bytes", "state", "bytes_done", "desired")
     found: dict[UUID, list[EntryRow]] = defaultdict(list)
     for node_id, artifact_id, digest, size, state, done, desired in entries.order_by().values_list(*fields):
-        found[node_id].append(EntryRow(node_id, artifact_id, digest, size, EntryState(state), done, desired))
+        found[node_id].append(EntryRow(node_id, artifact_id, digest, size, _STATES[state], done, desired))
     return found
 
 

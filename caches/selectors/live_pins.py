@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from uuid import UUID
 
+from caches.domain.pool_view import PlacementType
 from caches.models import Pin
 from controlplane.clusters.models import NodePool
 
@@ -19,3 +20,8 @@ def live_pins(pools: Collection[NodePool | UUID]) -> Mapping[UUID | None, list[P
         for pool in pin.pools.all():
             found[pool.id].append(pin)
     return found
+
+
+def is_everywhere(pin: Pin) -> bool:
+    """Whether it wants its artifact on every node of its pools: nobody has to be chosen."""
+    return pin.placement_type == PlacementType.ALL and not pin.node_selector

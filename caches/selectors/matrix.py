@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from caches.models import ModelVersion, Pin
 from caches.selectors.coverage_rows import GONE, EntryRow, counted_state, entry_rows, live_nodes
 from caches.selectors.entries import UNKNOWN
-from caches.selectors.live_pins import live_pins
+from caches.selectors.live_pins import is_everywhere, live_pins
 from caches.selectors.nodes import belongs
 from controlplane.clusters.documents import EntryState, NodeState
 from controlplane.clusters.models import Node, NodePool
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixCell:
+class MatrixCell(NamedTuple):
     """One version on one node: a shown EntryState, Unknown, or "" where it is neither there nor wanted."""
 
     state: str
@@ -29,35 +28,53 @@ class MatrixCell:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Nodes (rows) by versions (columns); ``cells`` by (node id, artifact id)."""
+    """Nodes (rows) by versions (columns); ``lines`` are each node's cells in the order of the versions."""
 
     nodes: tuple[Node, ...]
     versions: tuple[ModelVersion, ...]
-    cells: Mapping[tuple[UUID, UUID], MatrixCell]
+    lines: Mapping[UUID, tuple[MatrixCell, ...]]
     marks: Mapping[UUID, NodeState]  # of nodes of which more is to be said than their cells do: NotReady and the like
+
+    def cell(self, node_id: UUID, artifact_id: UUID | None) -> MatrixCell:
+        """One of them; KeyError where there is none."""
+        found = dict(zip((version.artifact_id for version in self.versions), self.lines[node_id], strict=True))
+        return found[artifact_id]
 
 
 def pool_matrix(pool: NodePool, *, now: datetime) -> Matrix:
     """What every live node of the pool holds of every version that is pinned there or present anywhere in it."""
-    live, pins, rows = live_nodes([pool])[pool.id], live_pins([pool]), entry_rows([pool])
+    live, pins, rows = live_nodes([pool])[pool.id], live_pins([pool])[pool.id], entry_rows([pool])
     states = {node.id: counted_state(node, pool, now) for node in live}
-    found = {(row.node_id, row.artifact_id): row for node in live for row in rows[node.id]}
-    present = {row.artifact_id for row in found.values() if row.state not in GONE}
-    versions = _versions(present | {pin.version.artifact_id for pin in pins[pool.id] if pin.version.artifact_id})
-    asking: dict[UUID | None, list[Pin]] = defaultdict(list)
-    for pin in pins[pool.id]:
-        asking[pin.version.artifact_id].append(pin)
-    cells = {}
-    for node in live:
-        for version in versions:
-            assert version.artifact is not None  # found by it
-            row = found.get((node.id, version.artifact.id))
-            desired = row.desired if row is not None else ""
-            wanted = any(belongs(pin, node.labels, desired=desired) for pin in asking[version.artifact.id])
-            cell = _cell(row, states[node.id], wanted, version.artifact.size_bytes)
-            cells[node.id, version.artifact.id] = cell
+    present = {row.artifact_id for node in live for row in rows[node.id] if row.state not in GONE}
+    versions = _versions(present | {pin.version.artifact_id for pin in pins if pin.version.artifact_id})
+    columns = [_column(version, pins) for version in versions]
+    lines = {node.id: tuple(_line(node, states[node.id], rows[node.id], columns)) for node in live}
     plain = (NodeState.READY, NodeState.UNKNOWN)  # what is unknown is hatched
-    return Matrix(tuple(live), versions, cells, {key: state for key, state in states.items() if state not in plain})
+    return Matrix(tuple(live), versions, lines, {key: state for key, state in states.items() if state not in plain})
+
+
+class _Column(NamedTuple):
+    """A version; ``everywhere``: some pin wants it on every node, so that the others need not be asked."""
+
+    artifact_id: UUID
+    size_bytes: int
+    everywhere: bool
+    pins: Sequence[Pin]
+
+
+def _column(version: ModelVersion, pins: Iterable[Pin]) -> _Column:
+    assert version.artifact is not None  # found by it
+    mine = [pin for pin in pins if pin.version.artifact_id == version.artifact_id]
+    return _Column(version.artifact.id, version.artifact.size_bytes, any(map(is_everywhere, mine)), mine)
+
+
+def _line(node: Node, state: NodeState, rows: Iterable[EntryRow], columns: Iterable[_Column]) -> Iterator[MatrixCell]:
+    found = {row.artifact_id: row for row in rows}
+    for artifact_id, size, everywhere, pins in columns:
+        row = found.get(artifact_id)
+        desired = row.desired if row is not None else ""
+        wanted = everywhere or any(belongs(pin, node.labels, desired=desired) for pin in pins)
+        yield _cell(row, state, wanted, size)
 
 
 def _cell(row: EntryRow | None, state: NodeState, wanted: bool, size: int) -> MatrixCell:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import (
@@ -117,9 +117,9 @@ def free_bytes(node: Node) -> int | None:
 
 def node_coverage(nodes: Sequence[Node]) -> Mapping[UUID, NodeCoverage]:
     """Coverage of each node in three queries, however many nodes. Nodes need ``silent`` (nodes_list)."""
-    entries = _entries_by_node(nodes)
+    copies = _copies_by_node(nodes)
     pins = live_pins({node.pool_id for node in nodes if node.pool_id is not None})
-    return {node.id: _coverage(node, pins.get(node.pool_id, ()), entries.get(node.id, {})) for node in nodes}
+    return {node.id: _coverage(node, pins.get(node.pool_id, ()), copies.get(node.id, {})) for node in nodes}
 
 
 def _node_state(now: datetime) -> Case:
@@ -135,33 +135,40 @@ def _node_state(now: datetime) -> Case:
     )
 
 
-def _entries_by_node(nodes: Sequence[Node]) -> Mapping[UUID, Mapping[UUID, CacheEntry]]:
-    found: dict[UUID, dict[UUID, CacheEntry]] = defaultdict(dict)
-    rows = CacheEntry.objects.filter(node__in=nodes).only("node_id", "artifact_id", "state", "desired")
-    for entry in rows:
-        found[entry.node_id][entry.artifact_id] = entry
+class _Copy(NamedTuple):
+    """What coverage reads of an entry: model instances would be most of the time."""
+
+    state: str
+    desired: str
+
+
+def _copies_by_node(nodes: Sequence[Node]) -> Mapping[UUID, Mapping[UUID | None, _Copy]]:
+    found: dict[UUID, dict[UUID | None, _Copy]] = defaultdict(dict)
+    rows = CacheEntry.objects.filter(node__in=nodes).order_by()
+    for node_id, artifact_id, *facts in rows.values_list("node_id", "artifact_id", "state", "desired"):
+        found[node_id][artifact_id] = _Copy(*facts)
     return found
 
 
-def _coverage(node: Node, pins: Sequence[Pin], entries: Mapping[UUID, CacheEntry]) -> NodeCoverage:
+def _coverage(node: Node, pins: Sequence[Pin], copies: Mapping[UUID | None, _Copy]) -> NodeCoverage:
     if node.lost_at is not None:
         return NodeCoverage()
     needed = {
         pin.version.artifact_id: pin.version.artifact.size_bytes  # type: ignore[union-attr]  # filtered above
         for pin in pins
-        if _belongs(pin, node, entries.get(pin.version.artifact_id))  # type: ignore[arg-type]
+        if _belongs(pin, node, copies.get(pin.version.artifact_id))
     }
     fresh = not node.silent  # type: ignore[attr-defined]  # annotated by nodes_list
     ready = {
         artifact: size
         for artifact, size in needed.items()
-        if fresh and (entry := entries.get(artifact)) is not None and entry.state == EntryState.READY  # type: ignore[arg-type]
+        if fresh and (copy := copies.get(artifact)) is not None and copy.state == EntryState.READY
     }
     return NodeCoverage(len(needed), len(ready), sum(needed.values()), sum(ready.values()))
 
 
-def _belongs(pin: Pin, node: Node, entry: CacheEntry | None) -> bool:
-    return belongs(pin, node.labels, desired=entry.desired if entry is not None else "")
+def _belongs(pin: Pin, node: Node, copy: _Copy | None) -> bool:
+    return belongs(pin, node.labels, desired=copy.desired if copy is not None else "")
 
 
 def belongs(pin: Pin, labels: Mapping[str, str], *, desired: str) -> bool:

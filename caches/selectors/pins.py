@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Count, Max, Prefetch, QuerySet
 from django.utils import timezone
 
 from caches.domain.demand import required_count, selects
@@ -74,9 +74,9 @@ def pin_statuses(pins: Sequence[Pin], *, now: datetime | None = None) -> Mapping
     now = now or timezone.now()
     pool_ids = {pool.id for pin in pins for pool in pin.pools.all()}
     nodes = _nodes_by_pool(pool_ids)
-    entries = _entries(pins, pool_ids, now)
+    copies = _Copies(pins, pool_ids, now)
     refusals = _refusals(pool_ids)
-    return {pin.id: _status(pin, nodes, entries, refusals.get(str(pin.id), ())) for pin in pins}
+    return {pin.id: _status(pin, nodes, copies, refusals.get(str(pin.id), ())) for pin in pins}
 
 
 def _nodes_by_pool(pool_ids: Iterable[UUID]) -> Mapping[UUID, Sequence[Node]]:
@@ -87,23 +87,46 @@ def _nodes_by_pool(pool_ids: Iterable[UUID]) -> Mapping[UUID, Sequence[Node]]:
     return found
 
 
-class _Copy(NamedTuple):
-    """What a status reads of an entry: model instances would be most of the time."""
+class _Group(NamedTuple):
+    """Copies of one artifact that are alike: all of a pool, or one by itself where it matters which node it is on."""
 
     shown_state: str
-    shown_since: datetime | None
     desired: str
-    eta_seconds: float | None
+    copies: int
+    since: datetime | None  # the newest
+    estimated: int  # how many of them have an estimate
+    eta_seconds: float | None  # the longest
 
 
-def _entries(pins: Sequence[Pin], pool_ids: Iterable[UUID], now: datetime) -> Mapping[tuple[UUID, UUID], _Copy]:
-    artifacts = {pin.version.artifact_id for pin in pins}
-    rows: QuerySet[Any] = entries_list(now=now).filter(
-        artifact__in=artifacts, node__pool__in=list(pool_ids), node__lost_at__isnull=True
-    )
-    rows = rows.prefetch_related(None).order_by()
-    found = rows.values_list("artifact_id", "node_id", "shown_state", "shown_since", "desired", "eta_seconds")
-    return {(artifact, node): _Copy(*facts) for artifact, node, *facts in found}
+class _Copies:
+    """The copies that pins ask about. Where a pin takes every node of its pools the database counts them."""
+
+    def __init__(self, pins: Sequence[Pin], pool_ids: Iterable[UUID], now: datetime) -> None:
+        rows: QuerySet[Any] = entries_list(now=now).filter(node__pool__in=list(pool_ids), node__lost_at__isnull=True)
+        self._rows = rows.prefetch_related(None).order_by()
+        choosing = {pin.version.artifact_id for pin in pins if pin.node_selector}
+        whole = {pin.version.artifact_id for pin in pins if not pin.node_selector}
+        self._by_pool = self._groups("node__pool", whole) if whole else {}
+        self._by_node = self._groups("node", choosing) if choosing else {}
+
+    def _groups(self, of: str, artifacts: Iterable[UUID | None]) -> Mapping[tuple[UUID, UUID], list[_Group]]:
+        found: dict[tuple[UUID, UUID], list[_Group]] = defaultdict(list)
+        rows = self._rows.filter(artifact__in=list(artifacts)).values("artifact", of, "shown_state", "desired")
+        counted = rows.annotate(
+            copies=Count("pk"), since=Max("shown_since"), estimated=Count("eta_seconds"), eta=Max("eta_seconds")
+        )
+        fields = ("artifact", of, "shown_state", "desired", "copies", "since", "estimated", "eta")
+        for artifact, place, *facts in counted.values_list(*fields):
+            found[artifact, place].append(_Group(*facts))
+        return found
+
+    def of(self, pin: Pin, pool: NodePool, nodes: Iterable[Node]) -> list[_Group]:
+        """Those of the pin's artifact on these nodes of the pool, which are the ones that the pin selects."""
+        artifact = pin.version.artifact_id
+        assert artifact is not None  # an Available version has one
+        if not pin.node_selector:
+            return self._by_pool.get((artifact, pool.id), [])
+        return [group for node in nodes for group in self._by_node.get((artifact, node.id), ())]
 
 
 def _refusals(pool_ids: Iterable[UUID]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
@@ -117,14 +140,14 @@ def _refusals(pool_ids: Iterable[UUID]) -> Mapping[str, Sequence[Mapping[str, An
 def _status(
     pin: Pin,
     nodes: Mapping[UUID, Sequence[Node]],
-    entries: Mapping[tuple[UUID, UUID], _Copy],
+    copies: _Copies,
     refusals: Sequence[Mapping[str, Any]],
 ) -> PinStatus:
-    counts, mine = _Counts(), list[_Copy]()
+    counts, mine = _Counts(), list[_Group]()
     for pool in pin.pools.all():
-        matching = [node for node in nodes.get(pool.id, ()) if selects(pin.node_selector, node.labels)]
-        keys = ((pin.version.artifact_id, node.id) for node in matching)
-        here = [entries[key] for key in keys if key in entries]  # type: ignore[index]
+        live = nodes.get(pool.id, ())
+        matching = [node for node in live if selects(pin.node_selector, node.labels)] if pin.node_selector else live
+        here = copies.of(pin, pool, matching)
         counts += _pool_counts(pin, len(matching), here)
         mine += here
     return PinStatus(
@@ -150,35 +173,40 @@ class _Counts:
         return _Counts(*(mine + more for mine, more in zip(astuple(self), astuple(other), strict=True)))
 
 
-def _pool_counts(pin: Pin, matching: int, copies: Sequence[_Copy]) -> _Counts:
-    states = Counter(copy.shown_state for copy in copies)
+def _pool_counts(pin: Pin, matching: int, groups: Sequence[_Group]) -> _Counts:
+    states: Counter[str] = Counter()
+    for group in groups:
+        states[group.shown_state] += group.copies
     placement = Placement(PlacementType(pin.placement_type), pin.placement_value)
     # A copy that was asked for and has no node to be on is wanted all the same, as in the pool's coverage.
     asked = pin.placement_value if placement.type is PlacementType.COUNT else 0
     target = max(asked, required_count(placement, matching))
     ready = min(target, states[EntryState.READY])
-    wanted = [copy for copy in copies if placement.type is PlacementType.ALL or copy.desired == Action.ENSURE]
+    wanted = [group for group in groups if placement.type is PlacementType.ALL or group.desired == Action.ENSURE]
     return _Counts(
         matching=matching,
         target=target,
         ready=ready,
         unknown=min(target - ready, states[UNKNOWN]),
-        failed=sum(copy.shown_state == EntryState.FAILED for copy in wanted),
+        failed=sum(group.copies for group in wanted if group.shown_state == EntryState.FAILED),
     )
 
 
-def _eta(copies: Sequence[_Copy], counts: _Counts) -> float | None:
+def _eta(groups: Sequence[_Group], counts: _Counts) -> float | None:
     missing = counts.target - counts.ready
     if not missing:
         return 0.0 if counts.target else None
-    known = [copy.eta_seconds for copy in copies if copy.shown_state == EntryState.DOWNLOADING]
+    running = [group for group in groups if group.shown_state == EntryState.DOWNLOADING]
+    known = sum(group.estimated for group in running)
     # One node without an estimate, or not begun, leaves the whole without one.
-    return max(known) if len(known) >= missing and None not in known else None  # type: ignore[type-var]
+    if known < missing or known < sum(group.copies for group in running):
+        return None
+    return max(group.eta_seconds for group in running if group.eta_seconds is not None)
 
 
-def _since(pin: Pin, copies: Sequence[_Copy]) -> datetime:
+def _since(pin: Pin, groups: Sequence[_Group]) -> datetime:
     """When the newest target took its state; nothing was so for the pin before there was a pin."""
-    return max([pin.created_at, *(copy.shown_since for copy in copies if copy.shown_since is not None)])
+    return max([pin.created_at, *(group.since for group in groups if group.since is not None)])
 
 
 def _warm(pin: Pin, counts: _Counts, since: datetime) -> PinCondition:

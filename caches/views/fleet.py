@@ -197,8 +197,7 @@ def state_cells(states: Iterable[str]) -> SafeString:
 
 
 def _matrix_row(matrix: Matrix, node: Node) -> tuple[Node, NodeState | None, SafeString]:
-    cells = (matrix.cells[node.id, version.artifact_id] for version in matrix.versions)  # type: ignore[index]
-    return node, matrix.marks.get(node.id), state_cells(charts.shown_state(cell) for cell in cells)
+    return node, matrix.marks.get(node.id), state_cells(map(charts.shown_state, matrix.lines[node.id]))
 
 
 def pool_named(name: str, targets: frozenset[str] | None) -> NodePool:

@@ -129,7 +129,7 @@ def test_the_matrix_shows_every_live_node_with_what_is_pinned_or_there(fleet: Fl
         assert len(columns) == len(matrix.versions)
         for node in live:
             for artifact in columns:
-                _check_cell(fleet, pins, node, artifact, matrix.cells[node.pk, artifact])  # type: ignore[index]
+                _check_cell(fleet, pins, node, artifact, matrix.cell(node.pk, artifact))
 
 
 def _check_cell(fleet: Fleet, pins: list[Any], node: Node, artifact: Any, cell: Any) -> None:

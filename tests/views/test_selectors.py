@@ -119,7 +119,7 @@ def test_it_makes_a_matrix_of_what_is_pinned_or_present(stage: Stage) -> None:
     assert [version.full_name for version in matrix.versions] == ["llama v1", "qwen v1"]
 
     def cell(node: int, version: int) -> str:
-        return matrix.cells[stage.nodes[node].id, matrix.versions[version].artifact_id].state  # type: ignore[index]
+        return matrix.cell(stage.nodes[node].id, matrix.versions[version].artifact_id).state
 
     assert [cell(node, 0) for node in range(4)] == ["Ready", "Downloading", "Failed", "Unknown"]
     assert [cell(node, 1) for node in range(4)] == ["Ready", "", "", ""]
@@ -130,7 +130,7 @@ def test_it_respects_a_pins_node_selector_in_the_matrix(stage: Stage) -> None:
     stage.pin.save()
     stage.failed.delete()
     matrix = pool_matrix(stage.pool, now=timezone.now())
-    assert matrix.cells[stage.nodes[2].id, stage.llama.artifact_id].state == ""  # type: ignore[index]
+    assert matrix.cell(stage.nodes[2].id, stage.llama.artifact_id).state == ""
 
 
 def test_it_lists_the_worst_trouble_first(stage: Stage) -> None:
