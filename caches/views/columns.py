@@ -31,8 +31,10 @@ def entry_state(entry: CacheEntry) -> SafeString:
 
 
 def entry_progress(entry: CacheEntry) -> SafeString:
-    """Bytes, measured rate and time left while it moves; the size otherwise."""
+    """Bytes, measured rate and time left while it moves; the size of what is there otherwise."""
     shown: str = entry.shown_state  # type: ignore[attr-defined]
+    if shown == EntryState.ABSENT:
+        return cells.size(None)
     if shown not in _MOVING and not (shown == EntryState.FAILED and entry.bytes_done):
         return cells.size(entry.bytes_total or entry.artifact.size_bytes)
     total = entry.bytes_total or entry.artifact.size_bytes

@@ -70,10 +70,17 @@ def changes(event: AuditEvent) -> list[str]:
     ]
 
 
+_SHOWN, _MOST = 3, 60  # parts of a list, characters
+
+
 def _short(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "—" if value in (None, "", []) else str(value)[:24]
+    if isinstance(value, list):
+        more = f" and {len(value) - _SHOWN} more" if len(value) > _SHOWN else ""
+        value = ", ".join(_short(one) for one in value[:_SHOWN]) + more
+    text = "—" if value in (None, "", []) else str(value)
+    return text if len(text) <= _MOST else f"{text[: _MOST - 1]}…"
 
 
 # What machines do by themselves, and what takes long, is seen at a glance: the state whose look it has, and a word.

@@ -76,7 +76,10 @@ def _with_overlap(
     kept = [condition for condition in conditions if condition.get("type") != OVERLAP]
     if not others:
         return kept
-    parts = [f"{_some(names)} also match pool {other}" for other, names in sorted(others.items())]
+    parts = [
+        f"{_some(names)} also {'matches' if len(names) == 1 else 'match'} pool {other}"
+        for other, names in sorted(others.items())
+    ]
     message = "; ".join(parts) + ". The pool with the highest priority has them."
     before = next((c for c in conditions if c.get("type") == OVERLAP), None)
     made = condition_row(Condition(OVERLAP, "True", "SelectorsOverlap", message, now))

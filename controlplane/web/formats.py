@@ -96,3 +96,8 @@ def percent_text(part: float, whole: float) -> str:
 def plural(count: int, one: str, many: str = "") -> str:
     """1 node, 2 nodes."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def sentence_text(text: str) -> str:
+    """ "It waits" → "It waits."; what ends already stays."""
+    return text if not text or text[-1] in ".!?…" else f"{text}."

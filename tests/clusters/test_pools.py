@@ -168,7 +168,7 @@ def test_it_says_on_both_pools_that_they_overlap(cluster: Cluster) -> None:
     nodes_relisted(cluster_id=cluster.pk, items=items[:1], at=T0 + timedelta(minutes=1))
     changed = NodePool.objects.get(pk=first.pk).conditions[1]
     assert changed["last_transition"] == overlap["last_transition"]
-    assert "node a-0 also match" in changed["message"]
+    assert "node a-0 also matches pool" in changed["message"]
 
     pool_update(actor=ADA, pool_id=second.pk, changes={"selector": {"disk": "none"}})
     assert NodePool.objects.get(pk=first.pk).conditions == [{"type": "Other"}]

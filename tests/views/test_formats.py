@@ -94,6 +94,13 @@ def test_it_writes_moments_and_exports() -> None:
     assert formats.bytes_exact(1536) == "1,536 bytes"
 
 
+@pytest.mark.parametrize(
+    ("text", "said"), [("", ""), ("It waits", "It waits."), ("It waits.", "It waits."), ("Why?", "Why?")]
+)
+def test_it_ends_a_sentence_once(text: str, said: str) -> None:
+    assert formats.sentence_text(text) == said
+
+
 def test_it_never_says_all_while_something_is_missing() -> None:
     assert formats.percent_text(999, 1000) == "99 %"
     assert formats.percent_text(1000, 1000) == "100 %"

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from caches.models import CacheEntry, Pin
 from caches.selectors.subjects import subjects_there
+from caches.views.trail import changes
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.operations.models import Operation
@@ -125,3 +126,11 @@ def test_it_marks_what_the_loop_did_by_word_icon_and_colour(
 
     assert (pill.text.strip(), f"tone-{tone}" in pill.attrs["class"].split()) == (word, True)
     assert pill.all("use") and pill.attrs["title"]
+
+
+def test_it_writes_a_change_of_a_list_as_its_names() -> None:
+    pools = [f"kube.pool-{letter}" for letter in "abcde"]
+    event = AuditEvent(before={"pools": pools, "priority": 5}, after={"pools": pools[:1], "priority": 8})
+    assert changes(event) == ["pools kube.pool-a, kube.pool-b, kube.pool-c and 2 more → kube.pool-a", "priority 5 → 8"]
+    long = AuditEvent(before={"path": "/a" * 60}, after={"path": "/b"})
+    assert len(changes(long)[0]) < 80 and "…" in changes(long)[0]
