@@ -169,7 +169,8 @@ def remove_node(client: KubeClient, name: str) -> None:
     for pod in client.get(PODS, {"fieldSelector": f"spec.nodeName={name}"})["items"]:
         client.delete(f"{PODS}/{pod['metadata']['name']}", grace_seconds=0)
     client.delete(f"{names.NODES}/{name}")
-    until(lambda: not _answers(client, f"{names.NODE_CACHES}/{name}"), "its NodeCache is gone", seconds=60.0)
+    # The garbage collector looks for new kinds twice a minute only.
+    until(lambda: not _answers(client, f"{names.NODE_CACHES}/{name}"), "its NodeCache is gone", seconds=150.0)
 
 
 def engine_name(node: str, digest: str) -> str:

@@ -23,14 +23,13 @@ from tests.kube.installed import (
     around_hearth,
     client_of,
     install,
+    policies_gone,
+    policies_hold,
     remove_policies,
     token_of,
 )
-from tests.waiting import until
 
 SOURCES = ["/fsx"]
-UNMARKED = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}}
-PROBE = {**UNMARKED, "spec": {"containers": [{"name": "probe", "image": "none"}]}}
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +38,11 @@ def policies(own_kube_api: KubeCluster) -> Iterator[KubeClient]:
     client = KubeClient(lambda: access_for(str(own_kube_api.kubeconfig)))
     objects = around_hearth(sources=SOURCES)
     install(client, objects)
-    until(lambda: answered(client.create, AGENT_PODS, PROBE) == "refused", "the policies hold")
+    policies_hold(client)
     yield client
     remove_policies(client, objects)
+    policies_gone(client)
     client.delete(AGENT_PODS, grace_seconds=0)
-    until(lambda: answered(client.create, AGENT_PODS, PROBE) != "refused", "the policies are gone")
-    client.delete(f"{AGENT_PODS}/probe", grace_seconds=0)
 
 
 class Guarded:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from controlplane.clusters.gateway import GatewayError, PoolAgent
+from controlplane.clusters.gateway import GatewayError, PoolAgent, Refused
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.access import Access
 from controlplane.clusters.kubernetes.agent_workload import SERVICE_ACCOUNT, daemon_set
@@ -46,6 +46,53 @@ def remove_policies(client: KubeClient, objects: Sequence[dict[str, Any]]) -> No
     for item in sorted(objects, key=lambda item: item["kind"] != POLICIES[1]):
         if item["kind"] in POLICIES:
             client.delete(object_path(client, item))
+
+
+REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
+MARKED = "/api/v1/namespaces/default/configmaps/hearth-test-marker"
+MARKER = {
+    "validatingadmissionpolicies": {
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": POLICIES[0],
+        "metadata": {"name": "hearth-test-marker"},
+        "spec": {
+            "matchConstraints": {
+                "resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+                ]
+            },
+            "validations": [{"expression": "object.metadata.name != 'hearth-test-marker'"}],
+        },
+    },
+    "validatingadmissionpolicybindings": {
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": POLICIES[1],
+        "metadata": {"name": "hearth-test-marker"},
+        "spec": {"policyName": "hearth-test-marker", "validationActions": ["Deny"]},
+    },
+}  # fmt: skip
+
+
+def policies_hold(client: KubeClient) -> None:
+    """Wait until every policy that was applied holds. An API server takes note of them once a second, of some a second
+    before others: one more, that comes after all of them, holds when they do."""
+    for plural, document in MARKER.items():
+        client.apply(f"{REGISTRATIONS}/{plural}/hearth-test-marker", document, manager="test")
+    until(lambda: _marked(client), "the policies hold")
+
+
+def policies_gone(client: KubeClient) -> None:
+    """Wait until none holds that was removed."""
+    for plural in reversed(MARKER):
+        client.delete(f"{REGISTRATIONS}/{plural}/hearth-test-marker")
+    until(lambda: not _marked(client), "the policies are gone")
+
+
+def _marked(client: KubeClient) -> bool:
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hearth-test-marker"}}
+    try:
+        client.apply(MARKED, document, manager="test", dry_run=True)
+    except Refused:
+        return True
+    return False
 
 
 def answers(client: KubeClient, path: str) -> bool:

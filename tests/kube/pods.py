@@ -37,8 +37,8 @@ def run(cluster: KubeCluster, name: str, node: str, script: str, *, image: str =
             return True
         return False
 
-    assert records.wait_until(created, 20)
-    assert records.wait_until(lambda: _settled(cluster.client, name), 40), cluster.client.get(f"{PODS}/{name}")[
+    assert records.wait_until(created, 120)
+    assert records.wait_until(lambda: _settled(cluster.client, name), 150), cluster.client.get(f"{PODS}/{name}")[
         "status"
     ]
     return cluster.client.get(f"{PODS}/{name}")
@@ -52,7 +52,7 @@ def _settled(client: Client, name: str) -> bool:
 
 def logs(cluster: KubeCluster, name: str) -> str:
     """What a pod printed, through the API server and the kubelet; waits for the script's end."""
-    ended = records.wait_until(lambda: _phase(cluster.client, name) in {"Succeeded", "Failed"}, 40)
+    ended = records.wait_until(lambda: _phase(cluster.client, name) in {"Succeeded", "Failed"}, 150)
     assert ended, f"the script of {name} does not end"
     url = f"{cluster.server}{PODS}/{name}/log"
     with urllib.request.urlopen(url, timeout=60, context=cluster.client.tls) as answer:

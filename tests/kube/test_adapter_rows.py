@@ -101,4 +101,4 @@ def test_it_says_on_the_cluster_what_is_wrong_and_loses_no_node(
         assert row("n-1") is not None, "a cluster that does not answer has lost nothing"
     finally:
         own_kube_api.start_api_server()
-    until(lambda: Cluster.objects.get().error == "", "it heals", seconds=60)
+    until(lambda: Cluster.objects.get().error == "", "it heals", seconds=150)

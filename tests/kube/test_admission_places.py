@@ -16,7 +16,16 @@ from controlplane.clusters.kubernetes.agent_workload import daemon_set
 from controlplane.clusters.kubernetes.install import MANAGER, documents
 from tests.contracts.observing import DIGEST
 from tests.kube.guarded import SOURCES, Guarded, answered
-from tests.kube.installed import AGENT_PODS, BASE, POLICIES, around_hearth, install, remove_policies
+from tests.kube.installed import (
+    AGENT_PODS,
+    BASE,
+    POLICIES,
+    around_hearth,
+    install,
+    policies_gone,
+    policies_hold,
+    remove_policies,
+)
 from tests.waiting import until
 
 IMAGE = "registry.invalid/hearth@sha256:" + "0" * 64
@@ -138,9 +147,10 @@ def test_the_list_is_still_heard_of_after_a_removal_and_a_second_installation(gu
     """An API server stops to follow parameters of a kind of its own when their last policy goes, and for ever."""
     objects = around_hearth(sources=SOURCES)
     remove_policies(guarded.admin, objects)
-    until(lambda: placed(guarded, "/etc") == "", "the policies are gone")
+    policies_gone(guarded.admin)
+    assert placed(guarded, "/etc") == ""
     install(guarded.admin, objects)
-    until(lambda: placed(guarded, "/etc") == "refused", "the policies hold", seconds=60)
+    policies_hold(guarded.admin)
     until(lambda: placed(guarded, FOLDER) == "", "the list is known")
     try:
         listed(guarded, ["/mnt/two"])

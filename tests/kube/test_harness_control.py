@@ -50,7 +50,7 @@ def test_it_answers_with_the_version_that_was_built(own_kube_api: KubeCluster) -
 def test_it_controls_what_is_created(own_kube_api: KubeCluster) -> None:
     client = own_kube_api.client
     _namespace(client, "harness-controls")
-    found = records.wait_until(lambda: _has_service_account(client, "harness-controls"), 20)
+    found = records.wait_until(lambda: _has_service_account(client, "harness-controls"), 120)
     assert found, "the controller manager made no service account in a new namespace"
 
 
@@ -128,4 +128,4 @@ def test_it_leaves_no_process_when_its_owner_is_killed(tmp_path: Path) -> None:
     owner.wait(timeout=60)
     owner.stdout.close()
     assert {record.name for record in started} == {"etcd", "apiserver", "scheduler", "controllers"}
-    assert records.wait_until(lambda: not any(map(records.is_alive, started)), 20)
+    assert records.wait_until(lambda: not any(map(records.is_alive, started)), 120)

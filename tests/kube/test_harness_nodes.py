@@ -42,8 +42,9 @@ def test_it_shows_each_node_its_own_disk_at_the_same_path(kube_cluster: KubeClus
 def test_it_reaches_pods_of_other_nodes_and_the_api_server(kube_cluster: KubeCluster) -> None:
     server = pods.run(kube_cluster, "net-server", "node-a", "echo here > /tmp/index.html; httpd -f -p 8080 -h /tmp")
     address = server["status"]["podIP"]
-    asks = f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc {address} 8080; "
-    asks += "nc -w 2 $KUBERNETES_SERVICE_HOST 443 </dev/null && echo the door is open"
+    # A pod that runs may not listen yet.
+    asks = f"until printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc {address} 8080 | grep here; do sleep 1; done; "
+    asks += "until nc -w 10 $KUBERNETES_SERVICE_HOST 443 </dev/null; do sleep 1; done; echo the door is open"
     pods.run(kube_cluster, "net-client", "node-b", asks)
     said = pods.logs(kube_cluster, "net-client")
     assert "here\n" in said

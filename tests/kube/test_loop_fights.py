@@ -140,6 +140,7 @@ def test_labels_that_other_hands_changed_are_put_right_and_audited(world: KubeWo
     foreign = {f"{WEIGHTS_READY}{uuid4()}": "true", "team": "search"}
     world.label(first, {label: None})
     world.label(second, {stray: "true", **foreign})
+    CacheEntry.objects.update(labeled_at=timezone.now())
     world.observe()
     world.reconcile()
     assert told("node.label-restored") == [], "just labelled: the watcher may simply not have told yet"

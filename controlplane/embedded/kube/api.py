@@ -15,7 +15,7 @@ from typing import Any, cast
 from controlplane.embedded.problems import EmbeddedError
 
 Document = dict[str, Any]
-_PATIENCE = 15.0  # seconds for one call
+_PATIENCE = 60.0  # seconds for one call
 
 
 class ApiError(EmbeddedError):

@@ -16,7 +16,7 @@ from controlplane.embedded.problems import EmbeddedError
 ROOT = Path("/sys/fs/cgroup")
 # What a kubelet asks for in version 1, and the tree without controllers that may stand beside them.
 _TREES = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd", "hugetlb", "unified")
-_PATIENCE = 10.0  # seconds until killed processes must be gone
+_PATIENCE = 60.0  # seconds until killed processes must be gone
 
 
 def create(name: str) -> None:

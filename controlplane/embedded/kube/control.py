@@ -174,7 +174,7 @@ class ControlPlane:
             argv=[self._program, name, *(f"--{key}={value}" for key, value in options.items())],
             cwd=self.folder,
             ready=lambda: probe.is_ready(path),
-            ready_within=60.0,
+            ready_within=150.0,
             # Nothing it holds is worth waiting for: the next start begins anew.
             stop_within=3.0,
         )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from controlplane.embedded.kube.cluster import KubeCluster
 
 MEBIBYTE = 2**20
-_READY_WITHIN = 60.0  # seconds
+_READY_WITHIN = 150.0  # seconds
 _HEALTH_PORT = 10248
 # Labels of these domains are the control plane's: a kubelet may not give them to itself.
 _RESERVED = ("kubernetes.io", "k8s.io")
