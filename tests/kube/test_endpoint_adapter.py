@@ -73,7 +73,8 @@ def test_it_sees_endpoints_come_change_and_go(gateway: KubernetesGateway, client
     assert read_endpoint(item.document).spec is not None and gateway.endpoint_owner() is EndpointOwner.HEARTH
     client.merge(f"{PATH}/chat-small", {"spec": {"replicas": 3}}, manager="test")
     client.delete(f"{PATH}/chat-small")
-    told = [(event.type, getattr(event.object, "generation", 0)) for event in changes(gateway, Kind.ENDPOINT, token)]
+    events = changes(gateway, Kind.ENDPOINT, token, last=EventType.DELETED)
+    told = [(event.type, getattr(event.object, "generation", 0)) for event in events]
     assert told[0] == (EventType.ADDED, 1) and (EventType.MODIFIED, 2) in told and told[-1][0] is EventType.DELETED
     assert gateway.list(Kind.JUMPSTART_MODEL).items == ()
 
