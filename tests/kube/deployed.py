@@ -24,6 +24,23 @@ SMALLER = """
 replicas: [{name: hearth-web, count: 1}, {name: hearth-worker, count: 1}]
 """
 # No pod is scheduled by labels here.
+VOLUME = "hearth-test-fsx"
+CLAIM = """
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: VOLUME}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadOnlyMany]
+  storageClassName: ""
+  persistentVolumeReclaimPolicy: Retain
+  hostPath: {path: MOUNT, type: Directory}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: fsx, namespace: hearth-system}
+spec: {accessModes: [ReadOnlyMany], storageClassName: "", volumeName: VOLUME, resources: {requests: {storage: 1Gi}}}
+"""
 SETTINGS = "HEARTH_SCHEDULING_LAG_SECONDS: '0.2', "
 
 
@@ -43,9 +60,14 @@ class Site:
         programs = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
         self._env = {"PATH": programs, "HOME": str(folder), "KUBECONFIG": str(kubeconfig)}
 
-    def write(self, *, image: str, roots: Sequence[str], **secrets: str) -> None:
-        """The runbook's overlay with this image and these folders; ``database_url`` is the file database-url."""
+    def write(self, *, image: str, roots: Sequence[str], mount: Path, **secrets: str) -> None:
+        """The runbook's overlay with this image and these folders, and what it adds for a ``mount``ed file system.
+
+        ``database_url`` is the content of the file database-url, ``models_json`` that of models.json.
+        """
         [text] = blocks("yaml", "2. An overlay")
+        [more] = blocks("yaml", "3. Secrets, then everything")
+        text += more.partition("\n")[2].replace("/fsx", str(mount))
         repository, _, digest = image.partition("@")
         for theirs, ours in (
             ("registry.example/hearth", repository),
@@ -56,10 +78,12 @@ class Site:
             assert theirs in text, f"the runbook does not say {theirs} any more"
             text = text.replace(theirs, ours)
         (self.folder / "kustomization.yaml").write_text(text + SMALLER)
+        (self.folder / "claim.yaml").write_text(CLAIM.replace("VOLUME", VOLUME).replace("MOUNT", str(mount)))
+        self.sh("kubectl apply -f claim.yaml")
         for name, content in secrets.items():
             path = self.folder / (name.replace("_", "-") if not name.endswith("_json") else f"{name[:-5]}.json")
             path.touch(mode=0o600)
-            path.write_text(content)
+            path.write_text(f"{content}\n")  # as editors and echo leave it
 
     def sh(self, script: str, *, seconds: float = 400) -> str:
         """Run a script in the folder; what it printed. The last lines of a failure are for people."""
@@ -90,6 +114,7 @@ class Site:
         """Take Hearth's own processes and what they made away; what stands around them stays."""
         self.kubectl("delete deployment,job,service,pdb --all --wait=false")
         self.kubectl("delete pod --all --force --grace-period=0")
+        self.kubectl("delete -f claim.yaml --ignore-not-found --wait=false")
         self.kubectl("delete secret hearth-secrets hearth-sources --ignore-not-found")
 
     def forward(self) -> Web:
@@ -124,7 +149,8 @@ class Web:
         self._process.communicate(timeout=30)
 
     def request(self, method: str, path: str, *, seconds: float = 60, **options: Any) -> urllib3.BaseHTTPResponse:
-        headers = {"Origin": self.base, **options.pop("headers", {})}
+        # Through the forwarding nobody hears that the other end closed an idle connection.
+        headers = {"Origin": self.base, "Connection": "close", **options.pop("headers", {})}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         elif self._cookies:

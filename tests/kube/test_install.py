@@ -6,8 +6,10 @@ Images, probes, accounts, read-only roots and admission policies are the real on
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -26,7 +28,7 @@ from controlplane.embedded.seaweed import S3
 from tests.kube.deployed import Site, Web, blocks
 from tests.kube.forward import Forward
 from tests.kube.hearth import LABEL, MIB, noise
-from tests.kube.real import InstalledKube
+from tests.kube.real import InstalledKube, shared
 from tests.sources.conftest import Bucket, make_bucket
 from tests.waiting import until
 
@@ -78,10 +80,12 @@ def site(
     made.write(
         image=installed_kube.image,
         roots=["/opt/dlami/nvme", str(kube.cache_path)],
+        mount=shared(kube),
         database_url=at(database, inside(database), f"/{DATABASE}"),
         redis_url=at(valkey_url, inside(valkey_url), "/7"),
         secret_key=hashlib.sha256(os.urandom(32)).hexdigest(),
-        models_json=str(bucket.secret).replace("'", '"'),
+        metrics_token="sesame",
+        models_json=json.dumps(bucket.secret),
     )
     installed_kube.client.merge(f"{names.NODES}/node-a", {"metadata": {"labels": {LABEL: POOL}}}, manager="test")
     yield made
@@ -93,12 +97,24 @@ def site(
         broker.flushdb()
 
 
-def pinned(web: Web, bucket: Bucket, model: str) -> str:
-    """Register a model of two files and pin it; the operation's id."""
-    for number in range(2):
-        content = noise(f"{bucket.name}/{model}/{number}", SIZE // 2)
-        bucket.put(f"{model}/model-{number}.safetensors", content, ChecksumAlgorithm="SHA256")
-    source = {"connection": "models", "uri": f"s3://{bucket.name}/{model}"}
+@pytest.fixture
+def mount(installed_kube: InstalledKube) -> Iterator[Path]:
+    """What is "mounted" on the nodes and in the worker, with one model."""
+    folder = shared(installed_kube.cluster)
+    (folder / "qwen").mkdir()
+    for name, content in files("qwen").items():
+        (folder / "qwen" / name).write_bytes(content)
+    yield folder
+    shutil.rmtree(folder / "qwen")
+
+
+def files(model: str) -> dict[str, bytes]:
+    return {f"model-{number}.safetensors": noise(f"installed/{model}/{number}", SIZE // 2) for number in range(2)}
+
+
+def pinned(web: Web, model: str, connection: str, uri: str) -> str:
+    """Register a model and pin it; the operation's id."""
+    source = {"connection": connection, "uri": uri}
     succeeds(web, web.api("POST", f"models/{model}/versions", {"version": "v1", "source": source})["id"])
     wanted = {"model": model, "version": "v1", "pools": [f"prod.{POOL}"]}
     assert web.api("POST", "pins?dry_run=true", wanted)["refusals"] == []
@@ -114,17 +130,16 @@ def succeeds(web: Web, operation: str) -> None:
     until(ended, f"operation {operation} succeeds", seconds=240)
 
 
-def on_disk(node: KubeNode, web: Web, model: str) -> dict[str, str]:
+def tree(node: KubeNode, web: Web, model: str) -> Path:
+    """Where the model is on a node's disk, if it is."""
     digest = web.api("GET", f"models/{model}/versions/v1")["digest"]
-    tree = node.store / "hearth" / "weights" / name_of(digest)
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tree.glob("*.safetensors")}
+    found: Path = node.store / "hearth" / "weights" / name_of(digest)
+    return found
 
 
-def wanted(bucket: Bucket, model: str) -> dict[str, str]:
-    return {
-        f"model-{number}.safetensors": hashlib.sha256(noise(f"{bucket.name}/{model}/{number}", SIZE // 2)).hexdigest()
-        for number in range(2)
-    }
+def holds(tree: Path, model: str) -> bool:
+    """Whether the very bytes are published there."""
+    return {path.name: path.read_bytes() for path in tree.glob("*.safetensors")} == files(model)
 
 
 def workers(nodes: list[KubeNode]) -> list[int]:
@@ -141,10 +156,12 @@ def workers(nodes: list[KubeNode]) -> list[int]:
 
 
 def test_it_is_installed_as_the_runbook_says_and_outlives_its_pods(
-    installed_kube: InstalledKube, site: Site, bucket: Bucket, inside: Callable[[str], str]
+    installed_kube: InstalledKube, site: Site, bucket: Bucket, mount: Path, inside: Callable[[str], str]
 ) -> None:
+    for name, content in files("llama").items():
+        bucket.put(f"llama/{name}", content, ChecksumAlgorithm="SHA256")
     [install] = blocks("sh", "3. Secrets, then everything")
-    said = site.sh(install)
+    said = site.sh(install.replace("--from-file=secret-key", "--from-file=secret-key --from-file=metrics-token"))
     password = re.findall(r"Password \(shown this once\): (\S+)", said)[-1]
     kube = installed_kube.cluster
     node = kube.nodes["node-a"]
@@ -153,33 +170,40 @@ def test_it_is_installed_as_the_runbook_says_and_outlives_its_pods(
         [style, *_] = re.findall(r'href="(/static/[^"]+\.css)"', page.data.decode())
         assert web.request("GET", style).status == 200, "the image has the static files"
         assert web.request("GET", "/login", headers={"Host": "elsewhere.example"}).status == 400
+        assert web.request("GET", "/metrics").status == 401
+        scraped = web.request("GET", "/metrics", headers={"Authorization": "Bearer sesame"})
+        assert (scraped.status, b"hearth_" in scraped.data) == (200, True)
         web.sign_in("ada", password)
 
         made = web.api("POST", "clusters", {"name": "prod", "type": "Kubernetes", "address": "in-cluster"})
         assert made["error"] == "", "web has a token with which it can try the cluster"
         pool = {"cluster": "prod", "name": POOL, "selector": {LABEL: POOL}, "cache_path": str(kube.cache_path)}
+        pool |= {"source_paths": [str(mount)]}
         web.api("POST", "node-pools", pool | {"status_interval_seconds": 1, "evict_grace_seconds": 0})
         connection = {"name": "models", "type": "S3", "region": "us-east-1", "secret_name": "models"}
         place = f"http://{inside(bucket.endpoint)}"
         web.api("POST", "source-connections", connection | {"endpoint": place, "allowed": [bucket.name]})
-        succeeds(web, pinned(web, bucket, "llama"))
-        assert on_disk(node, web, "llama") == wanted(bucket, "llama")
+        succeeds(web, pinned(web, "llama", "models", f"s3://{bucket.name}/llama"))
+        trees = [tree(node, web, "llama")]
+        assert holds(trees[0], "llama")
         assert web.api("POST", "clusters/prod/adopt?dry_run=true")["known"] == 1, "web may read what is published"
 
         # Both at once, in the middle of a pin: the other watcher takes over, the worker comes back and goes on.
         until(site.leader, "a watcher leads", seconds=120)
         leader = site.leader()
-        operation = pinned(web, bucket, "qwen")
+        web.api("POST", "source-connections", {"name": "fsx", "type": "Filesystem", "allowed": [str(mount)]})
+        operation = pinned(web, "qwen", "fsx", f"file://{mount}/qwen")
         for pid in workers(list(kube.nodes.values())):
             os.kill(pid, signal.SIGKILL)
         site.kubectl(f"delete pod {leader} --force --grace-period=0")
         until(lambda: site.leader() not in ("", leader), "the other watcher leads", seconds=120)
         succeeds(web, operation)
-        assert on_disk(node, web, "qwen") == wanted(bucket, "qwen")
+        trees.append(tree(node, web, "qwen"))
+        assert holds(trees[1], "qwen"), "by way of the file system that the worker and the node have mounted"
 
         for pin in web.api("GET", "pins")["items"]:
             web.api("DELETE", f"pins/{pin['id']}")
         succeeds(web, web.api("DELETE", f"node-pools/prod.{POOL}")["id"])
-        assert not list((node.store / "hearth" / "weights").glob("sha256-*")), "agents remove their files themselves"
+        assert not [tree for tree in trees if tree.exists()], "agents remove their files themselves"
         agents = site.sh("kubectl -n hearth-nodes get daemonset -o name")
         assert f"hearth-agent-{POOL}" not in agents
