@@ -47,7 +47,7 @@ class JumpStartSource:
 
     def resolve(self, uri: str) -> Resolved:
         place = split_jumpstart(uri, self.spec)
-        model = self.model(uri, place.instance_type)
+        model = self.model(uri)
         content, gated = buckets_of(self.spec)
         artifact = f"s3://{gated if model.gated_bucket else content}/{model.artifact_key}"
         place = replace(place, version=model.version, artifact=artifact, gated=model.gated_bucket)
@@ -55,6 +55,8 @@ class JumpStartSource:
             "jumpstart": {
                 "model_id": model.model_id, "version": model.version, "artifact": artifact,
                 "compression": "Gzip" if model.is_packed else "None", "deprecated": model.deprecated,
+                "instance_type": model.instance_type, "image": model.image,
+                "environment": dict(model.environment),
             }
         }  # fmt: skip
         return Resolved(place.uri, model.version, facts)

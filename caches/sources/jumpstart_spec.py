@@ -27,7 +27,7 @@ Rank = tuple[tuple[int, ...], int, int]
 
 @dataclass(frozen=True, slots=True)
 class JumpStartModel:
-    """One model at one version, for one instance type ("" for none in particular).
+    """One model at one version, for one instance type (the model's default where none was asked for).
 
     ``artifact_key`` ends in / for a folder, otherwise it is one packed file. ``image`` is "" where the specification
     has none for this region and instance type. ``eula_key`` is "" where nothing has to be accepted.
@@ -40,7 +40,7 @@ class JumpStartModel:
     eula_key: str
     image: str
     environment: Mapping[str, str]
-    default_instance_type: str
+    instance_type: str
     deprecated: bool
 
     @property
@@ -88,7 +88,8 @@ def model_of(document: Any, model_id: str, version: str, *, region: str, instanc
         raise ValueError("the specification is of another model")
     spec = _merged(document)
     variants = _mapping(spec.get("hosting_instance_type_variants"))
-    chosen = _variants(variants, instance_type)
+    default = _text(spec.get("default_inference_instance_type"))
+    chosen = _variants(variants, instance_type or default)
     key = _artifact_key(spec, chosen)
     if not key:
         raise ValueError("it is offered as a package alone, whose weights cannot be had")
@@ -102,7 +103,7 @@ def model_of(document: Any, model_id: str, version: str, *, region: str, instanc
         eula_key=_text(spec.get("hosting_eula_key")),
         image=_image(variants, chosen, region),
         environment=_environment(spec, chosen),
-        default_instance_type=_text(spec.get("default_inference_instance_type")),
+        instance_type=instance_type or default,
         deprecated=spec.get("deprecated") is True or spec.get("inference_vulnerable") is True,
     )
 

@@ -66,6 +66,10 @@ def test_it_resolves_a_model_to_its_artifact_and_its_image(standing: JumpStart) 
     source = opened(standing)
     resolved = source.resolve("jumpstart://js/acme@1.*?instance_type=ml.g6.xlarge")
     assert resolved.revision == "1.10.0" and resolved.facts["jumpstart"]["artifact"] == f"s3://{CONTENT}/{folder}"
+    assert (resolved.facts["jumpstart"]["image"], resolved.facts["jumpstart"]["environment"]) == (
+        IMAGE,
+        {"SERVER": "1"},
+    )
     assert source.terms(resolved.uri) is None
     source.check(resolved.uri)
     model = source.model(resolved.uri)

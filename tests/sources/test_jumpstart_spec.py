@@ -58,9 +58,9 @@ def made(instance_type: str = "", **fields: Any) -> Any:
 
 
 def test_it_finds_the_image_of_an_instance_s_family_in_the_configuration_s_component() -> None:
-    assert (made("ml.g6.xlarge").image, made("ml.p5.48xlarge").image, made("g6.xlarge").image, made().image) == (
-        IMAGE, "", "", "",
-    )  # fmt: skip
+    assert (made("ml.g6.xlarge").image, made("ml.p5.48xlarge").image, made("g6.xlarge").image) == (IMAGE, "", "")
+    assert (made().image, made().instance_type) == (IMAGE, "ml.g6.xlarge")  # the model's own default
+    assert made(default_inference_instance_type=None).image == ""
     other = model_of(spec_of("acme", "1", "a/"), "acme", "1", region="us-east-1", instance_type="ml.g6.xlarge")
     assert other.image == ""
 
@@ -77,7 +77,11 @@ def test_the_type_beats_the_family_for_artifact_image_and_environment() -> None:
         },
     }  # fmt: skip
     fields: dict[str, Any] = {"inference_configs": {}, "hosting_instance_type_variants": variants}
-    exact, family, none = made("ml.g6.xlarge", **fields), made("ml.g6.2xlarge", **fields), made("", **fields)
+    exact, family, none = (
+        made("ml.g6.xlarge", **fields),
+        made("ml.g6.2xlarge", **fields),
+        made("ml.p5.48xlarge", **fields),
+    )
     assert (exact.artifact_key, exact.image, exact.environment) == ("type/", "big", {"SERVER": "3", "FAMILY": "1"})
     assert (family.artifact_key, family.environment) == ("family/", {"SERVER": "2", "FAMILY": "1"})
     assert (none.artifact_key, none.environment) == ("acme/pack/", {"SERVER": "1"})
