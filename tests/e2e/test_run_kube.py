@@ -72,7 +72,7 @@ def kubectl(folder: Path, *arguments: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -121,7 +121,7 @@ def verb(program: Program, *arguments: str, fails: bool = False) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=150,
+        timeout=300,
     )
     assert bool(done.returncode) is fails, done.stderr
     return done.stdout + done.stderr

@@ -25,6 +25,8 @@ NODES = ("node-a", "node-b", "node-c")
 # Hearth on nodes, nodes alone, and a control plane without any are three clusters that three workers may have. The
 # first that a test asks for counts.
 _GROUPS = {"installed_kube": "kube-nodes", "kube_cluster": "kube-machines", "own_kube_api": "kube", "kube_api": "kube"}
+# Seconds: whichever test comes first also waits for an image to be built and for three nodes to pull it.
+_PATIENCE = 900
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -34,6 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture, group in _GROUPS.items():
             if fixture in getattr(item, "fixturenames", ()) and not item.get_closest_marker("xdist_group"):
                 item.add_marker(pytest.mark.xdist_group(group))
+                item.add_marker(pytest.mark.timeout(_PATIENCE))
 
 
 class GivenCluster:
