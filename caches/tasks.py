@@ -7,7 +7,7 @@ from uuid import UUID
 from celery import shared_task
 from django.utils import timezone
 
-from caches.services import connections, endpoint_rounds, housekeeping, images, loop, webhooks
+from caches.services import connections, endpoint_rounds, housekeeping, image_observing, images, loop, webhooks
 from controlplane.celery import publish
 
 
@@ -64,6 +64,19 @@ def images_sweep() -> None:
     """Whether the tags still name what was registered."""
     for image_id in images.images_due(now=timezone.now()):
         if not publish("caches.image_check", str(image_id)):
+            return
+
+
+@shared_task(name="caches.pool_images")
+def pool_images(pool_id: str) -> None:
+    image_observing.pool_images_observe(pool_id=UUID(pool_id))
+
+
+@shared_task(name="caches.pool_images_sweep")
+def pool_images_sweep() -> None:
+    """What the holders of images say, in every pool that has some."""
+    for pool_id in image_observing.pools_to_observe():
+        if not publish("caches.pool_images", str(pool_id)):
             return
 
 

@@ -28,6 +28,7 @@ app.conf.beat_schedule = {
         "caches.rechecks_sweep": 60.0,
         "caches.connections_sweep": 60.0,
         "caches.images_sweep": 60.0,
+        "caches.pool_images_sweep": 5.0,
         "caches.purge": 3600.0,
     }.items()
 }

@@ -195,6 +195,7 @@ SPECTACULAR_SETTINGS = {
         "ArtifactKind": "caches.api.serializers.pins.KINDS",
         "ClusterType": "controlplane.clusters.models.ClusterType",
         "DriftState": "caches.models.DriftState",
+        "EndpointKind": "caches.domain.endpoint_specs.EndpointKind",
         "EntryState": "caches.selectors.entries.SHOWN_STATES",
         "GateType": "caches.models.GateType",
         "NodeState": "caches.api.serializers.fleet.STATES",
@@ -202,6 +203,7 @@ SPECTACULAR_SETTINGS = {
         "OperationState": "controlplane.operations.models.OperationState",
         "PlacementType": "caches.api.serializers.pins.PLACEMENTS",
         "Role": "controlplane.accounts.models.Role",
+        "RolloutState": "caches.domain.rollouts.RolloutState",
         "Scope": "controlplane.accounts.models.Scope",
         "SourceType": "caches.api.serializers.catalogue.TYPES",
         "TargetState": "controlplane.operations.models.TargetState",
@@ -241,6 +243,8 @@ METRICS_TOKEN = env.str("HEARTH_METRICS_TOKEN", default="").strip()
 # How long after a ready-label went a Kubernetes scheduler may still place a pod by it (decision 13's grace).
 SCHEDULING_LAG_SECONDS = env.float("HEARTH_SCHEDULING_LAG_SECONDS", default=10.0)
 AGENT_IMAGE = env.str("HEARTH_AGENT_IMAGE", default="")  # what Hearth runs on the nodes of Kubernetes clusters
+# Whether the nodes' container runtimes keep their images on the disk of the cache path: then images count there too.
+IMAGES_SHARE_DISK = env.bool("HEARTH_IMAGES_SHARE_DISK", default=False)
 AGENT_API_SERVER = env.str("HEARTH_AGENT_API_SERVER", default="")  # as those nodes reach it; empty: as pods are told
 AGENT_PULL_SECRETS = env.list("HEARTH_AGENT_PULL_SECRETS", default=[])  # names in hearth-nodes
 TRUSTED_PROXIES = env.int("HEARTH_TRUSTED_PROXIES", default=0)  # hops whose X-Forwarded-For is believed

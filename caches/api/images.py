@@ -10,11 +10,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from caches.api.base import WAIT, WORK, ApiRowsView, ApiView
-from caches.api.serializers.images import ImageDetailSerializer, ImageInput, RevokeInput
+from caches.api.serializers.catalogue import VersionSerializer
+from caches.api.serializers.images import ImageDetailSerializer, ImageInput, RevokeInput, VersionImageInput
 from caches.filters import ImageFilter
 from caches.models import Image
+from caches.selectors.catalogue import version_get
 from caches.selectors.images import image_get, images_list
 from caches.services.images import image_delete, image_register, image_restore, image_revoke
+from caches.services.version_image import version_image_set
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Scope
 
@@ -68,6 +71,19 @@ class ImageRevoke(ApiView):
         body = self.read(RevokeInput, request)
         image_revoke(actor=actor_of(request), image_id=image_id, reason=body["reason"])
         return self.answer(ImageDetailSerializer, image_get(image_id=image_id))
+
+
+class VersionImage(ApiView):
+    """Say which image serves a model version; pins that warm the version's image follow. ``null``: none is known."""
+
+    write_scope = Scope.MODELS_WRITE
+
+    @extend_schema(request=VersionImageInput, responses=VersionSerializer)
+    def patch(self, request: Request, model: str, version: str) -> Response:
+        found = version_get(model=model, version=version)
+        body = self.read(VersionImageInput, request)
+        version_image_set(actor=actor_of(request), version_id=found.id, image_id=body["image_id"])
+        return self.answer(VersionSerializer, version_get(model=model, version=version))
 
 
 class ImageRestore(ApiView):

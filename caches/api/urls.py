@@ -50,6 +50,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path(VERSION, catalogue.VersionDetail.as_view(), name="api-version"),
     path(f"{VERSION}/manifest", catalogue.VersionManifest.as_view(), name="api-version-manifest"),
     path(f"{VERSION}/why-not-warm", catalogue.VersionWhyNotWarm.as_view(), name="api-version-why"),
+    path(f"{VERSION}/image", images.VersionImage.as_view(), name="api-version-image"),
     path(f"{VERSION}/recheck", catalogue.VersionRecheck.as_view(), name="api-version-recheck"),
     *rows("images", images.ImageList, "images"),
     path("images/<uuid:image_id>", images.ImageDetail.as_view(), name="api-image"),

@@ -42,6 +42,7 @@ class Board:
     def move(self, ledger: Ledger, digest: str, count: int, reason: MoveReason, pin: PinView | None, rank: int) -> None:
         """Record a transfer that runs or may start; whatever was said against it is void."""
         facts = self.view.artifacts[digest]
+        count = count if facts.moved_bytes is None else facts.moved_bytes
         place = (ledger.node.uid, digest)
         self.waits.pop(place, None)
         self.refusals.pop(place, None)
@@ -76,6 +77,8 @@ class Board:
             return
         node = ledger.node
         name = self.name(pin.digest)
+        facts = self.view.artifacts[pin.digest]
+        count = count if facts.moved_bytes is None else facts.moved_bytes
         self.waits[place] = Wait(node.name, node.uid, pin.digest, name, reason, detail, until, pin.id, count)
 
 

@@ -96,6 +96,9 @@ def _settle_entry(board: Board, ledger: Ledger, digest: str, suspended: list[Pin
     if state is EntryState.EVICTING:
         go(ledger, digest, EvictReason.MANUAL if entry.evict_requested else EvictReason.LRU, "it is being removed")
         return
+    if board.guard.is_image(digest) and _is_unreferenced(board, ledger, digest):
+        go(ledger, digest, EvictReason.UNREFERENCED, "no pin wants it any more")
+        return
     unfinished = is_in_flight(state) or state is EntryState.FAILED
     if entry.evict_requested and (is_present(state) or unfinished):
         protection = board.guard.protection(ledger, entry, manual=True)
@@ -116,6 +119,12 @@ def _settle_entry(board: Board, ledger: Ledger, digest: str, suspended: list[Pin
         ledger.withdrawn.add(digest)
     elif is_moving_bytes(state):
         ledger.moving.add(digest)
+
+
+def _is_unreferenced(board: Board, ledger: Ledger, digest: str) -> bool:
+    """No pin may want the image here, suspended or not, and nothing holds it."""
+    wanted = any(pin.digest == digest and _selects(pin, ledger) for pin in board.pins)
+    return not wanted and board.guard.hard(ledger, digest) is None
 
 
 def _selects(pin: PinView, ledger: Ledger) -> bool:

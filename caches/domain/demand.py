@@ -10,14 +10,17 @@ from hashlib import blake2b
 from typing import TypeVar
 
 from caches.domain.pool_view import PinView, Placement, PlacementType
+from controlplane.clusters.documents import ArtifactKind
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 T = TypeVar("T")
 
 
-def value_key(pin: PinView) -> tuple[int, datetime, datetime, str, str]:
-    """Sorts the most valuable first: priority, then the soonest launch, then the older pin, then by digest."""
-    return (-pin.priority, pin.needed_at or _NEVER, pin.created_at, pin.digest, pin.id)
+def value_key(pin: PinView) -> tuple[int, datetime, datetime, bool, str, str]:
+    """Sorts the most valuable first: priority, then the soonest launch, then the older pin, then its weights before its
+    image, then by digest."""
+    is_image = pin.kind is ArtifactKind.IMAGE
+    return (-pin.priority, pin.needed_at or _NEVER, pin.created_at, is_image, pin.digest, pin.id)
 
 
 def by_value(pins: Iterable[PinView]) -> list[PinView]:

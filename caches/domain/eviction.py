@@ -11,7 +11,7 @@ from caches.domain.demand import selects
 from caches.domain.plans import EvictReason, Protection
 from caches.domain.pool_view import EntryView, HoldView, PinView, PoolView
 from caches.domain.states import is_present
-from controlplane.clusters.documents import ANY_DIGEST, Action, EntryState, NodeState
+from controlplane.clusters.documents import ANY_DIGEST, Action, ArtifactKind, EntryState, NodeState
 
 _OLDEST = datetime.min.replace(tzinfo=UTC)
 
@@ -54,11 +54,19 @@ class Guard:
         state = ledger.node.state
         if state is not NodeState.READY and not (manual and state is NodeState.CORDONED):
             return Protection.NODE_NOT_READY
+        if self.is_image(digest):
+            # Letting go of one harms nobody: what runs it keeps it.
+            return Protection.HELD if self.hold(ledger, digest) else None
         if ledger.node.in_use is None:
             return Protection.REFERENCES_UNKNOWN
         if digest in ledger.node.in_use or ANY_DIGEST in ledger.node.in_use:
             return Protection.IN_USE
         return Protection.HELD if self.hold(ledger, digest) else None
+
+    def is_image(self, digest: str) -> bool:
+        """Whether it is held by its reference alone, and its bytes are the node's own affair once it is let go."""
+        facts = self.view.artifacts.get(digest)
+        return facts is not None and facts.kind is ArtifactKind.IMAGE
 
     def in_grace(self, entry: EntryView) -> bool:
         """Used, or ready and never used, too recently."""
@@ -109,6 +117,8 @@ class Guard:
         loose: list[Candidate] = []
         pinned: list[Candidate] = []
         for entry in ledger.entries.values():
+            if self.is_image(entry.digest):
+                continue  # its node frees the bytes when it sees fit: nobody can count on that room
             displaceable = is_present(entry.state) or (entry.state is EntryState.FAILED and entry.bytes_on_disk > 0)
             if not displaceable or entry.digest not in self.view.artifacts or self.hard(ledger, entry.digest):
                 continue

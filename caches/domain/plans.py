@@ -27,6 +27,7 @@ class EvictReason(StrEnum):
     LRU = "LeastRecentlyUsed"
     PRIORITY = "LowerPriority"
     PRESSURE = "DiskPressure"
+    UNREFERENCED = "Unreferenced"  # an image that no pin wants any more: only what is referenced is held
     UNFINISHED = "Unfinished"  # a partial download that no pin wants any more
 
 

@@ -39,7 +39,8 @@ class DailyWindow:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactFacts:
-    """What an artifact is and where its bytes come from."""
+    """What an artifact is and where its bytes come from. Of an image ``size_bytes`` is what it takes of the store's
+    disk, unpacked: nothing where the nodes keep images on another one."""
 
     digest: str
     name: str  # "model version", for people
@@ -48,6 +49,7 @@ class ArtifactFacts:
     connection: str
     uri: str
     witness: str = ""
+    moved_bytes: int | None = None  # what a whole transfer moves where that is not ``size_bytes``: images are packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class PinView:
     window: DailyWindow | None = None
     needed_at: datetime | None = None
     suspended: bool = False  # nothing new is fetched, what is there stays protected
+    kind: ArtifactKind = ArtifactKind.WEIGHTS
 
 
 @dataclass(frozen=True, slots=True)

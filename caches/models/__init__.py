@@ -2,7 +2,7 @@
 
 from caches.models.catalogue import Artifact, DriftState, Model, ModelVersion, SourceConnection, VersionState
 from caches.models.entries import CacheEntry, ConsumerSeen, EntryChange, Transfer
-from caches.models.images import Image, ImageState
+from caches.models.images import Image, ImageHold, ImageState
 from caches.models.loop import NodeProjection, PoolLoop, PublishedManifest, UnknownCopy, Webhook, WebhookDelivery
 from caches.models.pins import GateType, Pin
 from caches.models.rollouts import Rollout
@@ -15,6 +15,7 @@ __all__ = [
     "EntryChange",
     "GateType",
     "Image",
+    "ImageHold",
     "ImageState",
     "Model",
     "ModelVersion",

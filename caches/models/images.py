@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from caches.models.catalogue import Artifact, SourceConnection
+from controlplane.clusters.models import NodePool
 from controlplane.models_base import Row
 
 
@@ -64,3 +65,17 @@ class Image(Row):
 
     def __str__(self) -> str:
         return self.reference
+
+
+class ImageHold(Row):
+    """A holder that a pool's cluster was given: which image, and on which nodes as last applied."""
+
+    pool = models.ForeignKey(NodePool, on_delete=models.CASCADE, related_name="image_holds")
+    artifact = models.ForeignKey(Artifact, on_delete=models.CASCADE, related_name="holds")
+    reference = models.CharField(max_length=500)  # by digest, as the cluster was told
+    spec_hash = models.CharField(max_length=64, blank=True)  # "" before it was applied for the first time
+    applied_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["reference"]
+        constraints = [models.UniqueConstraint(fields=["pool", "artifact"], name="caches_hold_once")]

@@ -25,6 +25,9 @@ class GateType(models.TextChoices):
 class Pin(Row):
     version = models.ForeignKey(ModelVersion, on_delete=models.PROTECT, related_name="pins")
     pools = models.ManyToManyField(NodePool, related_name="pins")
+    image = models.ForeignKey(  # what Image among the artifacts means; without one it is the version's own
+        "Image", null=True, on_delete=models.PROTECT, related_name="pins"
+    )
     artifacts = ArrayField(models.CharField(max_length=16, choices=[(k.value, k.value) for k in ArtifactKind]))
     priority = models.PositiveIntegerField(default=500, validators=[MinValueValidator(0), MaxValueValidator(1000)])
     placement_type = models.CharField(

@@ -24,7 +24,8 @@ def models_list() -> QuerySet[Model]:
 
 def versions_list(*, model: str | None = None) -> QuerySet[ModelVersion]:
     """Versions with model, connection and artifact (without the manifest's bytes)."""
-    rows = ModelVersion.objects.select_related("model", "connection", "artifact").defer("artifact__manifest")
+    rows = ModelVersion.objects.select_related("model", "connection", "artifact", "image__artifact")
+    rows = rows.defer("artifact__manifest", "image__artifact__manifest")
     return rows if model is None else rows.filter(model__name=model)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db.models import Case, CharField, DateTimeField, F, Prefetch, Q, QuerySet, Value, When
+from django.db.models import Case, CharField, DateTimeField, F, OuterRef, Prefetch, Q, QuerySet, Subquery, Value, When
 from django.utils import timezone
 
-from caches.models import CacheEntry, ModelVersion
+from caches.models import CacheEntry, Image, ModelVersion
 from caches.selectors.nodes import Targets, silent_nodes, silent_since, stale
 from controlplane.accounts.access import targets_filter
-from controlplane.clusters.documents import EntryState
+from controlplane.clusters.documents import ArtifactKind, EntryState
 
 UNKNOWN = "Unknown"
 _LOST = Q(node__lost_at__isnull=False) | Q(state=EntryState.LOST.value)
@@ -30,14 +30,26 @@ def entries_list(*, targets: Targets = None, now: datetime | None = None) -> Que
     return (
         rows.defer("artifact__manifest")
         .prefetch_related(Prefetch("artifact__versions", queryset=versions))
+        .annotate(image_reference=Subquery(_references().filter(artifact=OuterRef("artifact"))[:1]))
         .annotate(shown_state=_entry_state(at), shown_since=_entry_since(at))
     )
 
 
 def artifact_name(entry: CacheEntry) -> str:
-    """``model version`` of the first version that names the artifact, its short digest where none does."""
+    """``model version`` of the first version that names the artifact, the reference of an image, its short digest where
+    nothing names it."""
     version = next(iter(entry.artifact.versions.all()), None)
-    return version.full_name if version is not None else entry.artifact.digest[:19]
+    if version is not None:
+        return version.full_name
+    if entry.artifact.kind != ArtifactKind.IMAGE:
+        return entry.artifact.digest[:19]
+    known = getattr(entry, "image_reference", None) or _references().filter(artifact=entry.artifact).first()
+    return str(known or entry.artifact.digest[:19])
+
+
+def _references() -> QuerySet[Image, str]:
+    """References of images, those first that were registered first."""
+    return Image.objects.order_by("pk").values_list("reference", flat=True)
 
 
 def _entry_state(now: datetime) -> Case:

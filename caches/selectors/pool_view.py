@@ -22,6 +22,7 @@ from caches.domain.pool_view import (
 from caches.models import ConsumerSeen, Pin
 from caches.selectors.artifact_facts import artifact_origins
 from caches.selectors.entry_rows import EntryRow, PoolRows, pool_rows
+from caches.selectors.image_demand import image_facts, image_pins, image_rows, with_images
 from caches.selectors.transfers import throughput_by_connection
 from controlplane.clusters.documents import Action, ArtifactKind, EntryState, NodeState
 from controlplane.clusters.freshness import is_fresh, node_state
@@ -53,6 +54,7 @@ def pool_view(
     digests.update(*partials.values())
     origins = artifact_origins(digests)
     artifacts = {digest: origin.facts for digest, origin in origins.items()}
+    artifacts |= {digest: image_facts(image) for digest, image in image_rows(digests - artifacts.keys()).items()}
     for row in (row for of in entries.values() for row in of if row.digest not in artifacts):
         artifacts[row.digest] = _unversioned(row)
     if leaving:
@@ -60,7 +62,12 @@ def pool_view(
             artifacts.setdefault(digest, ArtifactFacts(digest, digest[:19], ArtifactKind.WEIGHTS, size, "", ""))
     in_use = _in_use(pool, nodes, now)
     views = tuple(
-        _node_view(node, pool, entries.get(node.pk, ()), partials[node.pk], in_use[node.pk], now) for node in nodes
+        with_images(
+            _node_view(node, pool, entries.get(node.pk, ()), partials[node.pk], in_use[node.pk], now),
+            node,
+            entries.get(node.pk, ()),
+        )
+        for node in nodes
     )
     return PoolView(
         cluster=pool.cluster.name,
@@ -89,7 +96,7 @@ def pool_policy(pool: NodePool) -> PoolPolicy:
     )
 
 
-def pin_view(pin: Pin, *, digest: str) -> PinView:
+def pin_view(pin: Pin, *, digest: str, kind: ArtifactKind = ArtifactKind.WEIGHTS) -> PinView:
     """A pin's row (saved or not) as the planner sees it."""
     window = None
     if pin.window_start is not None and pin.window_end is not None:
@@ -104,6 +111,7 @@ def pin_view(pin: Pin, *, digest: str) -> PinView:
         window=window,
         needed_at=pin.needed_at,
         suspended=pin.suspended,
+        kind=kind,
     )
 
 
@@ -115,11 +123,22 @@ def _pins(pool: NodePool, without: Collection[UUID]) -> tuple[PinView, ...]:
         .defer("version__artifact__manifest")
         .order_by("id")
     )
-    return tuple(pin_view(pin, digest=pin.version.artifact.digest) for pin in rows if pin.version.artifact)
+    weights = [pin_view(pin, digest=pin.version.artifact.digest) for pin in rows if pin.version.artifact]
+    images = [
+        pin_view(pin, digest=image.artifact.digest, kind=ArtifactKind.IMAGE)
+        for pin, image in image_pins(pool, without)
+        if image.artifact
+    ]
+    return (*weights, *images)
 
 
 def _counts(row: EntryRow, now: datetime) -> bool:
-    """Whether it is there, is to be, or is held: of what is gone nothing else is told."""
+    """Whether it is there, is to be, or is held: of what is gone nothing else is told.
+
+    An image that nothing holds any more stays on its node for as long as that likes: nothing is left to decide.
+    """
+    if row.kind == ArtifactKind.IMAGE and row.state == EntryState.EVICTING and row.desired != Action.ENSURE:
+        return False
     if row.state not in _GONE or row.desired == Action.ENSURE:
         return True
     return row.hold_until is not None and row.hold_until > now

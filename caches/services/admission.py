@@ -14,9 +14,10 @@ from caches.domain.plans import Plan, Refusal
 from caches.domain.text import minute_text, plural, size_text
 from caches.models import CacheEntry, ModelVersion, Pin
 from caches.selectors.entries import artifact_name
+from caches.selectors.image_demand import holds_images, image_of
 from caches.selectors.pool_view import pin_view, pool_view
 from caches.services.pin_specs import PinSpec, spec_fields
-from controlplane.clusters.documents import EntryState, Reason
+from controlplane.clusters.documents import ArtifactKind, EntryState, Reason
 from controlplane.clusters.models import Node, NodePool
 from controlplane.errors import Clash
 from controlplane.operations.services import TargetSpec
@@ -49,9 +50,22 @@ def plans_with(
 ) -> tuple[Plan, ...]:
     """One plan for each pool as if ``draft`` existed and the pins in ``without`` did not."""
     assert version.artifact is not None
-    extra = (pin_view(draft, digest=version.artifact.digest),)
+    extra = [pin_view(draft, digest=version.artifact.digest)]
+    draft.version = version
+    image = image_of(draft)
+    images = (
+        ()
+        if image is None or image.artifact is None
+        else (pin_view(draft, digest=image.artifact.digest, kind=ArtifactKind.IMAGE),)
+    )
     gone = {draft.pk, *without}
-    return tuple(plan(pool_view(pool, now=now, extra_pins=extra, without_pins=gone), now) for pool in pools)
+    return tuple(
+        plan(
+            pool_view(pool, now=now, extra_pins=(*extra, *(images if holds_images(pool) else ())), without_pins=gone),
+            now,
+        )
+        for pool in pools
+    )
 
 
 def admit(version: ModelVersion, spec: PinSpec, plans: tuple[Plan, ...]) -> None:

@@ -21,7 +21,7 @@ from caches.services.entry_mirror import entries_close_lost, statuses_mirror
 from caches.services.pool_rounds import pools_mark_dirty
 from caches.services.scrub_findings import MOVED
 from controlplane.audit.services import Actor, audit_write
-from controlplane.clusters.documents import EntryState
+from controlplane.clusters.documents import ArtifactKind, EntryState
 from controlplane.clusters.models import NodePool
 from controlplane.errors import Clash, Missing
 from controlplane.locks import deadlock_retried
@@ -89,6 +89,7 @@ def entry_scrub(*, actor: Actor, entry_id: UUID) -> Operation:
     """Have the node read and check every byte of a Ready entry now; damage is repaired file by file."""
     entry = _get(entry_id)
     _pool_of(entry)
+    _check_readable(entry)
     with transaction.atomic():
         ready = CacheEntry.objects.filter(pk=entry_id, state__in=_VERIFIABLE)
         if ready.update(verify_round=F("verify_round") + 1, updated_at=timezone.now()) != 1:
@@ -120,6 +121,7 @@ def entry_scrub_check(*, entry_id: UUID) -> None:
     """Refuse, as entry_scrub does, what cannot be verified. Writes nothing."""
     entry = _get(entry_id)
     _pool_of(entry)
+    _check_readable(entry)
     if entry.state not in _VERIFIABLE:
         raise _not_ready(entry)
 
@@ -130,6 +132,15 @@ def entry_retry_check(*, entry_id: UUID) -> None:
     _pool_of(entry)
     if entry.state != EntryState.FAILED:
         raise _not_failed(entry)
+
+
+def _check_readable(entry: CacheEntry) -> None:
+    if entry.artifact.kind == ArtifactKind.IMAGE:
+        raise Clash(
+            "entry:user:image",
+            "Nobody but its node's runtime can read an image, which checks it when it pulls it.",
+            next_step="Evict the entry and pin it again where you doubt what is there.",
+        )
 
 
 def _not_ready(entry: CacheEntry) -> Clash:

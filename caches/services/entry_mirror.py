@@ -23,7 +23,7 @@ from caches.services.drift import rechecks_suspected
 from caches.services.pool_rounds import pools_mark_dirty
 from caches.services.webhooks import webhook_announce
 from caches.services.witnesses import witness_check
-from controlplane.clusters.documents import EntryState, EntryStatus, NodeCacheStatus, Reason
+from controlplane.clusters.documents import ArtifactKind, EntryState, EntryStatus, NodeCacheStatus, Reason
 from controlplane.clusters.gateway import ObservedNodeCache
 from controlplane.clusters.models import Node
 
@@ -134,7 +134,9 @@ def _read(
     digests = {entry.digest for status in statuses.values() for entry in status.entries}
     known = Artifact.objects.filter(digest__in=digests).defer("manifest").in_bulk(field_name="digest")
     rows: dict[UUID, dict[str, CacheEntry]] = {node.pk: {} for node in nodes}
-    stored = CacheEntry.objects.filter(node__in=nodes).select_related("artifact").defer("artifact__manifest")
+    # Agents know nothing of images: that they do not name them says nothing.
+    stored = CacheEntry.objects.filter(node__in=nodes, artifact__kind=ArtifactKind.WEIGHTS)
+    stored = stored.select_related("artifact").defer("artifact__manifest")
     for row in stored.order_by("pk"):
         rows[row.node_id][row.artifact.digest] = row
     for node in nodes:

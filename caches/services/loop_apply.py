@@ -13,6 +13,7 @@ from caches.models import NodeProjection, SourceConnection
 from caches.selectors.entry_rows import Entries, PoolRows
 from caches.selectors.store_rates import store_rates_shared
 from caches.services.connections import connection_spec
+from caches.services.image_holders import image_holders_apply
 from caches.services.loop_desired import desired_write
 from caches.services.loop_labels import labels_apply
 from caches.services.loop_specs import SpecDesk
@@ -55,6 +56,7 @@ def plan_apply(
     told = {line.digest for item in changed for line in item.spec.desired if line.action is Action.ENSURE}
     problems += artifacts_publish(cluster=pool.cluster, gateway=gateway, now=now, first=told)
     problems += node_caches_apply(wanted=changed, gateway=gateway, now=now, budget=budget)
+    problems += image_holders_apply(pool=pool, nodes=nodes, view=view, plan=plan, gateway=gateway, now=now)
     problems += labels_apply(nodes=nodes, rows=entries, leaving=leaving, gateway=gateway, now=now, budget=budget)
     if pool.startup_taint:
         problems += cold_taints_remove(nodes=nodes, view=view, plan=plan, gateway=gateway)

@@ -82,7 +82,7 @@ class _Desk:
     def _ask(self, node: NodeView, digests: Set[str]) -> tuple[Set[str], frozenset[str] | None] | None:
         """What waits for the lag, and what is used where that was asked. None without an answer."""
         try:
-            self.gateway.set_node_labels(node.name, node.uid, {ready_label(digest): None for digest in sorted(digests)})
+            self.gateway.set_node_labels(node.name, node.uid, {self._label(digest): None for digest in sorted(digests)})
             waiting = {digest for digest in digests if self._may_still_be_chosen(node, digest)}
             if not digests - waiting:
                 return waiting, None
@@ -94,13 +94,16 @@ class _Desk:
             log.warning("eviction.unconfirmed", node=node.name, error=f"{type(error).__name__}: {error}")
             return None
 
+    def _label(self, digest: str) -> str:
+        return ready_label(digest, self.view.artifacts[digest].kind)
+
     def _may_still_be_chosen(self, node: NodeView, digest: str) -> bool:
         entry = next((entry for entry in node.entries if entry.digest == digest), None)
         return entry is not None and is_present(entry.state) and self.now < self._unlabeled(node, entry) + self.lag
 
     def _unlabeled(self, node: NodeView, entry: EntryView) -> datetime:
         """Since when the label is away: from now on where the node was seen with it."""
-        if entry.unlabeled_at is None or ready_label(entry.digest) in node.labels:
+        if entry.unlabeled_at is None or self._label(entry.digest) in node.labels:
             return self.now
         return entry.unlabeled_at
 

@@ -93,7 +93,7 @@ def _leaving_remember(nodes: Sequence[Node], rows: Mapping[UUID, Rows], leaving:
     for node in nodes:
         for digest, row in rows[node.pk].items():
             away = (node.uid, digest) in leaving or row.desired == Action.EVICT
-            if away and (row.unlabeled_at is None or ready_label(digest) in node.labels):
+            if away and (row.unlabeled_at is None or ready_label(digest, row.kind) in node.labels):
                 since.append(row.pk)
             elif not away and row.unlabeled_at is not None:
                 back.append(row.pk)
@@ -108,7 +108,7 @@ def _change(node: Node, rows: Rows, leaving: Leaving, unknown: AbstractSet[str],
     present = {name for name in node.labels if is_ready_label(name)} - unknown
     known: set[str] = set()
     for digest, row in rows.items():
-        label = ready_label(digest)
+        label = ready_label(digest, row.kind)
         known.add(label)
         stays = row.state == EntryState.READY and row.desired != Action.EVICT and (node.uid, digest) not in leaving
         if stays and label not in present:

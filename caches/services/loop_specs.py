@@ -15,7 +15,7 @@ from caches.domain.plans import DesiredItem
 from caches.domain.pool_view import PoolView
 from caches.selectors.entry_rows import EntryRow
 from controlplane.clusters.codec import dumps
-from controlplane.clusters.documents import Action, ConnectionSpec, DesiredEntry, Limits, NodeCacheSpec
+from controlplane.clusters.documents import Action, ArtifactKind, ConnectionSpec, DesiredEntry, Limits, NodeCacheSpec
 from controlplane.clusters.models import Node, NodePool
 
 _Key = tuple[str, Action, int, int, int]  # what differs between lines: digest, action, order, verify and retry round
@@ -36,7 +36,9 @@ class SpecDesk:
     def spec(self, node: Node, items: Sequence[DesiredItem], rows: Mapping[str, EntryRow]) -> NodeCacheSpec:
         """What this node is to be told; ``rows`` are its entries by digest."""
         pool = self.pool
-        desired = tuple(self._line(item, rows.get(item.digest)) for item in items)
+        # What brings an image is a holder of its own: no agent is told of it.
+        trees = [item for item in items if self.view.artifacts[item.digest].kind is ArtifactKind.WEIGHTS]
+        desired = tuple(self._line(item, rows.get(item.digest)) for item in trees)
         used = {line.connection for line in desired if line.action is Action.ENSURE}
         watermark = int(node.capacity_bytes * pool.high_watermark) if node.capacity_bytes is not None else None
         return NodeCacheSpec(

@@ -10,7 +10,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from caches.domain.pool_view import DailyWindow, Placement, PlacementType
-from caches.models import GateType, ModelVersion, Pin, VersionState
+from caches.models import GateType, Image, ImageState, ModelVersion, Pin, VersionState
 from controlplane.clusters.documents import ArtifactKind
 from controlplane.clusters.models import NodePool
 from controlplane.errors import Clash, FieldError, Invalid
@@ -27,6 +27,7 @@ class PinSpec:
     version_id: UUID
     pool_ids: tuple[UUID, ...]
     artifacts: tuple[ArtifactKind, ...] = (ArtifactKind.WEIGHTS,)
+    image_id: UUID | None = None  # what Image among the artifacts means; None: the version's own
     priority: int = 500
     placement: Placement = dataclasses.field(default_factory=Placement)
     node_selector: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -47,6 +48,7 @@ def spec_of(pin: Pin) -> PinSpec:
         version_id=pin.version_id,
         pool_ids=tuple(sorted(pool.pk for pool in pin.pools.all())),
         artifacts=tuple(ArtifactKind(kind) for kind in pin.artifacts),
+        image_id=pin.image_id,
         priority=pin.priority,
         placement=Placement(PlacementType(pin.placement_type), pin.placement_value, pin.spread_label),
         node_selector=pin.node_selector,
@@ -65,6 +67,7 @@ def spec_fields(spec: PinSpec) -> dict[str, Any]:
     return {
         "version_id": spec.version_id,
         "artifacts": [kind.value for kind in spec.artifacts],
+        "image_id": spec.image_id,
         "priority": spec.priority,
         "placement_type": spec.placement.type.value,
         "placement_value": spec.placement.value,
@@ -87,6 +90,7 @@ def spec_document(spec: PinSpec, pools: list[NodePool]) -> dict[str, Any]:
     for name in ("window_start", "window_end", "needed_at"):
         fields[name] = fields[name].isoformat() if fields[name] is not None else None
     fields["version_id"] = str(spec.version_id)
+    fields["image_id"] = str(spec.image_id) if spec.image_id else None
     return {"pools": sorted(pool.full_name for pool in pools), **fields}
 
 
@@ -112,7 +116,40 @@ def spec_check(spec: PinSpec) -> tuple[ModelVersion, list[NodePool]]:
             f"{version.full_name} is {version.state}, so nothing of it can be warmed yet.",
             next_step="Wait until its registration has succeeded, or register it again.",
         )
+    _image_check(version, spec)
     return version, pools
+
+
+def _image_check(version: ModelVersion, spec: PinSpec) -> None:
+    """Clash where the spec names Image and there is none that may be warmed."""
+    if ArtifactKind.IMAGE not in spec.artifacts:
+        return
+    key = spec.image_id or version.image_id
+    image = Image.objects.filter(pk=key).first() if key is not None else None
+    if image is None:
+        raise Clash(
+            "pin:user:no-image",
+            f"No image serves {version.full_name}, so none can be warmed.",
+            next_step="Say which image serves the version, or pin its weights alone.",
+        )
+    if image.state != ImageState.AVAILABLE:
+        raise Clash(
+            "pin:user:image-not-available",
+            f"{image.reference} is {image.state}, so it cannot be warmed yet.",
+            next_step="Wait until its registration has succeeded, or register it again.",
+        )
+    if image.revoked_at is not None and not _wants_already(version, spec):
+        raise Clash(
+            "pin:user:image-revoked",
+            f"The digest of {image.reference} was revoked: {image.revoked_reason}",
+            next_step="Say which other image serves the version, or pin its weights alone.",
+        )
+
+
+def _wants_already(version: ModelVersion, spec: PinSpec) -> bool:
+    """Whether a pin of the version wants this image already: a revocation is for new pins."""
+    live = Pin.objects.filter(version=version, removed_at__isnull=True, artifacts__contains=[ArtifactKind.IMAGE])
+    return live.filter(image=spec.image_id).exists()
 
 
 def _field_errors(spec: PinSpec) -> Iterator[FieldError]:
@@ -123,8 +160,8 @@ def _field_errors(spec: PinSpec) -> Iterator[FieldError]:
         yield wrong("pools", "no-pools", "Name at least one pool.")
     if not 0 <= spec.priority <= 1000:
         yield wrong("priority", "priority-range", "The priority must be between 0 and 1000.")
-    if tuple(spec.artifacts) != (ArtifactKind.WEIGHTS,):
-        yield wrong("artifacts", "artifacts-unsupported", "Only Weights can be warmed; images are not cached yet.")
+    if ArtifactKind.WEIGHTS not in spec.artifacts or len(set(spec.artifacts)) != len(spec.artifacts):
+        yield wrong("artifacts", "artifacts-unsupported", "A pin warms Weights, or Weights and Image.")
     if not 0 <= spec.retention_seconds <= MAX_RETENTION_SECONDS:
         yield wrong("retention", "retention-range", "The retention must be between 0 seconds and 366 days.")
     if spec.needed_at is not None and spec.needed_at.tzinfo is None:

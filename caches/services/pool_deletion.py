@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from caches.domain.planning import plan
@@ -23,7 +24,7 @@ from caches.selectors.pool_view import has_leftovers, pool_view
 from caches.services.admission import node_name
 from caches.services.pool_rounds import pools_mark_dirty
 from controlplane.audit.services import SYSTEM, Actor, audit_write
-from controlplane.clusters.documents import POOL_LABEL, EntryState
+from controlplane.clusters.documents import POOL_LABEL, ArtifactKind, EntryState
 from controlplane.clusters.gateway import ClusterGateway, GatewayError, NotApplicable
 from controlplane.clusters.models import ClusterType, Node, NodePool
 from controlplane.clusters.registry import gateway_for
@@ -103,7 +104,14 @@ def _record(operation: Operation, pool: NodePool) -> list[Node]:
     for target in operation.targets.exclude(key__in=live):
         target_update(operation_id=operation.pk, key=target.key, state=TargetState.SKIPPED, detail="Its node is gone.")
     told = set(NodeProjection.objects.filter(node__in=nodes).values_list("node_id", flat=True))
-    held = set(CacheEntry.objects.filter(node__in=nodes).exclude(state__in=_GONE).values_list("node_id", flat=True))
+    # An image that nothing holds any more stays for as long as its node likes: nobody waits for that.
+    let_go = Q(artifact__kind=ArtifactKind.IMAGE, state=EntryState.EVICTING)
+    held = set(
+        CacheEntry.objects.filter(node__in=nodes)
+        .exclude(state__in=_GONE)
+        .exclude(let_go)
+        .values_list("node_id", flat=True)
+    )
     waiting, never = [], _never_had_agents(pool)
     for node in nodes:
         state, detail = TargetState.SUCCEEDED, "Nothing of the pool is left here."

@@ -89,6 +89,43 @@ def test_it_revokes_and_restores_every_reference_of_a_digest(operator_api: Api) 
     assert operator_api.get(f"images/{second.pk}").status_code == 404
 
 
+def test_it_says_which_image_serves_a_version(operator_api: Api, viewer_api: Api) -> None:
+    image = factories.image()
+    factories.version(model="llama", version="v1")
+    path = "models/llama/versions/v1"
+
+    answer = operator_api.patch(f"{path}/image", {"image_id": str(image.pk)})
+
+    assert image.artifact is not None
+    shown = {"reference": image.reference, "digest": image.artifact.digest}
+    assert (answer.status_code, answer.json()["image"]) == (200, shown)
+    assert viewer_api.get(path).json()["image"] == shown
+    assert viewer_api.get(f"images/{image.pk}").json()["versions_count"] == 1
+    refused = operator_api.patch(f"{path}/image", {"image_id": "x"})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "image_id")
+    assert operator_api.patch(f"{path}/image", {"image_id": None}).json()["image"] is None
+
+
+def test_it_pins_weights_and_image_together(operator_api: Api) -> None:
+    pool = factories.pool(of=factories.cluster(type="Kubernetes"))
+    factories.node(of=pool)
+    version = factories.version(model="llama", version="v1")
+    body = {"model": "llama", "version": "v1", "pools": [pool.full_name], "artifacts": ["Weights", "Image"]}
+
+    refused = operator_api.post("pins", body)
+    assert (refused.status_code, refused.json()["code"]) == (409, "pin:user:no-image")
+
+    image = factories.image()
+    version.image = image
+    version.save()
+    plan = operator_api.post("pins?dry_run=true", body).json()
+    assert {move["artifact"] for move in plan["moves"]} == {"llama v1", image.reference}
+    made = operator_api.post("pins", body)
+    assert made.status_code == 202
+    (pin,) = walk(operator_api, "pins")
+    assert pin["artifacts"] == ["Weights", "Image"]
+
+
 def test_it_wants_a_reason(operator_api: Api) -> None:
     image = factories.image()
 

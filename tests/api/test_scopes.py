@@ -46,6 +46,7 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("POST", "models/{model}/versions"): MODELS,
     ("GET", "models/{model}/versions/{version}"): READ,
     ("DELETE", "models/{model}/versions/{version}"): MODELS,
+    ("PATCH", "models/{model}/versions/{version}/image"): MODELS,
     ("GET", "models/{model}/versions/{version}/manifest"): READ,
     ("POST", "models/{model}/versions/{version}/recheck"): MODELS,
     ("GET", "models/{model}/versions/{version}/why-not-warm"): READ,

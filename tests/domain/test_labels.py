@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from caches.domain.labels import WEIGHTS_READY, cache_uid, is_ready_label, ready_label
+from caches.domain.labels import IMAGE_READY, WEIGHTS_READY, cache_uid, is_ready_label, ready_label
+from controlplane.clusters.documents import ArtifactKind
 
 DIGEST = "sha256:" + "ab" * 32
 
@@ -28,6 +29,8 @@ def test_it_tells_different_bytes_apart() -> None:
 
 def test_it_knows_its_own_labels() -> None:
     assert is_ready_label(ready_label(DIGEST))
+    assert is_ready_label(ready_label(DIGEST, ArtifactKind.IMAGE))
+    assert ready_label(DIGEST, ArtifactKind.IMAGE) == f"{IMAGE_READY}{cache_uid(DIGEST)}" != ready_label(DIGEST)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +39,8 @@ def test_it_knows_its_own_labels() -> None:
         f"{WEIGHTS_READY}0b7c6f2e-8f0a-4a53-9d7e-6d3d1f6a5c11",  # the vendor's operator: random uids
         f"{WEIGHTS_READY}",
         f"{WEIGHTS_READY}llama",
-        f"inference.sagemaker.aws.amazon.com/image-cache-ready.{cache_uid(DIGEST)}",
+        f"{IMAGE_READY}0b7c6f2e-8f0a-4a53-9d7e-6d3d1f6a5c11",
+        f"{IMAGE_READY}{DIGEST[7:19]}",
         f"hearth.dev/weights-cache-ready.{cache_uid(DIGEST)}",
         cache_uid(DIGEST),
         "kubernetes.io/hostname",

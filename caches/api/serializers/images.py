@@ -67,5 +67,9 @@ class ImageInput(Input):
     )
 
 
+class VersionImageInput(Input):
+    image_id = serializers.UUIDField(allow_null=True)
+
+
 class RevokeInput(Input):
     reason = serializers.CharField(max_length=500)
