@@ -21,7 +21,7 @@ from caches.agent.status import Reporter
 from caches.agent.store import Store
 from caches.agent.tuning import Tuning
 from controlplane.clusters.documents import NodeCacheStatus
-from controlplane.clusters.gateway import Conflict, GatewayError
+from controlplane.clusters.gateway import Conflict, GatewayError, Throttled
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 1.0  # how late a retry time, a vanished tree or a freed disk may be noticed
@@ -102,7 +102,10 @@ class Runner:
         except Conflict as error:
             raise Replaced(str(error)) from error
         except GatewayError as error:
-            self._report_after = time.monotonic() + min(5.0, self._reporter.interval_seconds)
+            pause = min(5.0, self._reporter.interval_seconds)
+            if isinstance(error, Throttled):
+                pause = max(pause, error.retry_after_seconds)
+            self._report_after = time.monotonic() + pause
             log.warning("the report was not taken: %s", error)
 
     def _read_desired(self) -> None:

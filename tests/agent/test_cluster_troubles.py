@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from controlplane.clusters.documents import (
     Reason,
     SourceType,
 )  # fmt: skip
-from controlplane.clusters.gateway import Conflict, NotFound, Unreachable
+from controlplane.clusters.gateway import Conflict, NotFound, Throttled, Unreachable
 from tests.agent.world import KIB, MemoryLink, World, noise
 
 DATA = noise(300 * KIB)
@@ -33,12 +34,13 @@ class Moody(MemoryLink):
     def __init__(self) -> None:
         super().__init__()
         self.down: set[str] = set()
+        self.patience = 0.0  # seconds that are asked for by who is down
         self.asked: list[str] = []
 
     def _try(self, name: str) -> None:
         self.asked.append(name)
         if name in self.down:
-            raise Unreachable("unplugged")
+            raise Throttled("slow down", self.patience) if self.patience else Unreachable("unplugged")
 
     def desired(self) -> Desired | None:
         self._try("desired")
@@ -112,6 +114,21 @@ def test_it_works_while_it_cannot_report_and_says_all_of_it_afterwards(tmp_path:
         link.down.clear()
         entry = world.becomes(digest, EntryState.READY)
         assert entry.bytes_moved == len(DATA)
+
+
+def test_it_reports_no_sooner_than_it_was_asked_to(tmp_path: Path) -> None:
+    link = Moody()
+    with World(tmp_path, link=link) as world:
+        world.until(lambda: link.reports)
+        link.patience, link.down = 2.0, {"report"}
+        asked, started = len(link.asked), time.monotonic()
+        digest = world.model("m", {"a": DATA})
+        world.until(lambda: world.store.marker(digest))
+        world.quiet(0.3)
+        told = link.asked[asked:].count("report")
+        assert told <= 1 + (time.monotonic() - started) / link.patience
+        link.down.clear()
+        world.becomes(digest, EntryState.READY)
 
 
 def test_it_keeps_what_it_has_while_no_wish_can_be_heard(tmp_path: Path) -> None:

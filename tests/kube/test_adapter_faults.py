@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
@@ -169,7 +168,7 @@ def test_an_agent_goes_on_when_its_watch_breaks(contract: KubeContractCluster, p
 def _wakes(link: KubernetesLink, known: int) -> bool:
     try:
         return link.wait(known, 1.0)
-    except Unreachable:
+    except (Unreachable, Throttled):
         return False
 
 
@@ -177,10 +176,26 @@ def test_an_agent_that_is_refused_keeps_quiet(contract: KubeContractCluster, pro
     """Requests counted: a storm of refusals must not be answered with a storm."""
     uid = contract.add_node("n-1")
     link = KubernetesLink(proxy.client(), "n-1", uid)
+    proxy.rule = always(Answer(429, headers={"Retry-After": "300"}))
     try:
-        link.desired()
-        proxy.rule = always(Answer(429, headers={"Retry-After": "30"}))
-        threading.Event().wait(3.0)
-        assert len(proxy.seen) <= 6
+        for _ in range(10):  # as an agent does, again and again
+            with pytest.raises(Throttled):
+                link.wait(0, 0.1)
+            with pytest.raises(Throttled):
+                link.desired()
+        assert len(proxy.seen) == 1
+    finally:
+        link.close()
+
+
+def test_an_agent_asks_again_when_it_may(contract: KubeContractCluster, proxy: FaultyProxy) -> None:
+    uid = contract.add_node("n-1")
+    contract.gateway.apply_node_cache(spec("n-1", uid, DIGEST))
+    link = KubernetesLink(proxy.client(), "n-1", uid)
+    proxy.rule = once(Answer(429, headers={"Retry-After": "1"}))
+    try:
+        with pytest.raises(Throttled):
+            link.desired()
+        until(lambda: _wakes(link, 0), "it hears what is wanted")
     finally:
         link.close()

@@ -39,6 +39,7 @@ class OwnCache:
         self._changed = threading.Condition()
         self._copy: Copy | None = None
         self._heard_at = 0.0
+        self._not_before = 0.0  # the API server asked for patience until then
         self._error: GatewayError | None = None
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
@@ -83,7 +84,14 @@ class OwnCache:
         return {"fieldSelector": f"metadata.name={self._name}"}
 
     def _list(self) -> Copy:
-        found, version = listed(self._client, names.NODE_CACHES, self._query(), lambda item: item)
+        """Throttled without a request before the time that the API server named: whoever waits here asks often."""
+        if (left := self._not_before - time.monotonic()) > 0:
+            raise Throttled("The API server asked for patience.", left)
+        try:
+            found, version = listed(self._client, names.NODE_CACHES, self._query(), lambda item: item)
+        except Throttled as error:
+            self._be_patient(error)
+            raise
         copy = Copy(found[0] if found else None, version)
         self._take(copy)
         return copy
@@ -110,6 +118,8 @@ class OwnCache:
             except GatewayError as error:
                 version = ""
                 failures += 1
+                if isinstance(error, Throttled):
+                    self._be_patient(error)
                 if not isinstance(error, Gone):
                     self._broken(error)
                 self._closed.wait(_pause(failures, error))
@@ -120,6 +130,9 @@ class OwnCache:
                 failures += 1
                 self._broken(Unreachable(type(error).__name__))
                 self._closed.wait(_pause(failures, None))
+
+    def _be_patient(self, error: Throttled) -> None:
+        self._not_before = time.monotonic() + error.retry_after_seconds
 
     def _broken(self, error: GatewayError) -> None:
         with self._changed:
