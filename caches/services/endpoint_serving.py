@@ -22,6 +22,7 @@ from caches.domain.states import is_moving_bytes
 from caches.models import Image, ImageState, ModelVersion, Rollout
 from caches.selectors.endpoint_targets import CacheTargets, cache_targets, gate_targets
 from caches.services.connections import connection_spec
+from caches.services.endpoint_jumpstart import served_spec
 from caches.services.endpoint_pins import Pinned, pin_ensure, pins_release
 from caches.services.endpoint_versions import Registered, version_of
 from caches.services.rollouts import rollout_begin, rollout_step, serving
@@ -198,6 +199,7 @@ def _apply(
     """Write what serves, when it is not what was written last or when it is gone."""
     if not settings.AGENT_IMAGE:
         raise Refused("HEARTH_AGENT_IMAGE is not set, so that no pod can make its weights present.")
+    spec = served_spec(spec, version)
     owner = {"apiVersion": f"{GROUP}/v1", "kind": endpoint.kind, "name": endpoint.name, "uid": endpoint.uid}
     served = Served(
         image=served_image(spec.image),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from caches.domain.endpoint_specs import EndpointSource, EndpointSpec
 from caches.models import ModelVersion, SourceConnection, VersionState
 from caches.services.catalogue import version_register
+from caches.services.endpoint_jumpstart import author_of, jumpstart_address, jumpstart_problem
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.documents import SourceType
 from controlplane.errors import HearthError
@@ -17,6 +18,7 @@ _TYPES = {
     EndpointSource.S3: SourceType.S3,
     EndpointSource.FSX: SourceType.FILESYSTEM,
     EndpointSource.HUB: SourceType.HUGGING_FACE,
+    EndpointSource.JUMPSTART: SourceType.JUMP_START,
 }
 
 
@@ -42,35 +44,53 @@ def version_of(*, spec: EndpointSpec) -> Registered:
     place = _place(spec)
     if isinstance(place, str):
         return Registered(refused=place)
-    found = (
-        ModelVersion.objects.filter(connection=place.connection, uri=place.uri, allow_patterns=[], ignore_patterns=[])
-        .exclude(state=VersionState.REFUSED)
-        .select_related("model", "artifact", "connection")
-        .defer("artifact__manifest")
-        .order_by("id")
-        .first()
-    )
     name = version_name(spec, place.connection.name)
-    if found is None:
-        found = _named(name)
+    found = _known(place, name)
     if found is None:
         try:
             found, _ = version_register(
-                actor=SYSTEM, model=name[0], version=name[1], connection=place.connection, uri=place.uri
+                actor=author_of(spec) if spec.accept_eula else SYSTEM,
+                model=name[0],
+                version=name[1],
+                connection=place.connection,
+                uri=place.uri,
+                accept_eula=spec.accept_eula,
             )
         except HearthError as error:
             return Registered(refused=f"{error.detail} {error.next_step}".strip())
     if found.state == VersionState.AVAILABLE:
-        return Registered(found)
+        problem = jumpstart_problem(found)
+        return Registered(refused=problem) if problem else Registered(found)
     if found.state == VersionState.REFUSED:
         return Registered(refused=f"{found.message} {found.next_step}".strip())
     return Registered()
 
 
+def version_known(*, spec: EndpointSpec) -> ModelVersion | None:
+    """The version where it is registered and Available; registers nothing."""
+    place = _place(spec) if spec.source.is_cacheable else ""
+    if isinstance(place, str):
+        return None
+    found = _known(place, version_name(spec, place.connection.name))
+    return found if found is not None and found.state == VersionState.AVAILABLE else None
+
+
+def _known(place: _Place, name: tuple[str, str]) -> ModelVersion | None:
+    """One of the very place, or of the name that the place has."""
+    rows = ModelVersion.objects.filter(connection=place.connection, uri=place.uri)
+    rows = rows.filter(allow_patterns=[], ignore_patterns=[]).exclude(state=VersionState.REFUSED)
+    found = rows.select_related("model", "artifact", "connection").defer("artifact__manifest").order_by("id").first()
+    return found if found is not None else _named(name)
+
+
 def version_name(spec: EndpointSpec, connection: str) -> tuple[str, str]:
     """Model and version by which the catalogue knows it: the document's, and a mark of the place, for documents of
     other namespaces may say the same words about other bytes."""
-    mark = hashlib.sha256(f"{connection} {spec.source.text}".encode()).hexdigest()[:8]
+    # The artifact of a JumpStart model may be another one on another instance type.
+    place = f"{connection} {spec.source.text}"
+    if spec.source.type is EndpointSource.JUMPSTART:
+        place = " ".join((place, *spec.instance_types))
+    mark = hashlib.sha256(place.encode()).hexdigest()[:8]
     stated = re.sub(r"[^A-Za-z0-9._+-]", "-", spec.model_version).lstrip("._+-")[:100]
     return spec.model_name, f"{stated}-{mark}" if stated else mark
 
@@ -83,9 +103,7 @@ def _named(name: tuple[str, str]) -> ModelVersion | None:
 def _place(spec: EndpointSpec) -> _Place | str:
     """Where it is read through, or the sentence that says what is missing."""
     source = spec.source
-    wanted = _TYPES.get(source.type)
-    if wanted is None:
-        return f"{source.text} cannot be read: this version of Hearth does not resolve JumpStart models."
+    wanted = _TYPES[source.type]
     rows = SourceConnection.objects.filter(type=wanted).order_by("name")
     if spec.options.connection:
         rows = rows.filter(name=spec.options.connection)
@@ -106,6 +124,8 @@ def _uri(spec: EndpointSpec, connection: SourceConnection) -> str | None:
         if not spec.options.connection and connection.name != source.file_system.lower():
             return None
         return f"file://{str(connection.allowed[0]).rstrip('/')}/{source.location}".rstrip("/")
+    if source.type is EndpointSource.JUMPSTART:
+        return jumpstart_address(spec, connection)
     owner = source.model_id.partition("/")[0]
     if not {source.model_id, f"{owner}/*", owner, "*"} & set(connection.allowed):
         return None
