@@ -37,18 +37,20 @@ class Desk:
 
     def open(self) -> None:
         """Called while the store is locked: a socket that is there belongs to nobody any more."""
-        self.path.unlink(missing_ok=True)
+        unopened = self.path.with_name(f"{self.path.name}.new")
+        unopened.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # Through the folder's descriptor: a path may be longer than a socket's address can be.
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             listening.bind(
-                f"/proc/self/fd/{folder}/{self.path.name}" if Path("/proc/self/fd").exists() else str(self.path)
+                f"/proc/self/fd/{folder}/{unopened.name}" if Path("/proc/self/fd").exists() else str(unopened)
             )
         finally:
             os.close(folder)
-        self.path.chmod(0o666)  # a served container need not be root
+        unopened.chmod(0o666)  # a served container need not be root
         listening.listen(MAX_ASKING)
+        unopened.rename(self.path)  # whoever sees it is heard
         self._listening = listening
         threading.Thread(target=self._accept, args=(listening,), name="desk", daemon=True).start()
 
