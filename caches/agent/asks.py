@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from caches.agent import verify
 from caches.agent.asking import Answer, End, Found, Progress
 from caches.agent.entry import Entry
 from caches.agent.keeper import Keeper
@@ -63,8 +64,14 @@ class Asks:
                 self._waiting.remove(ask)
 
     def is_warm(self, digest: str) -> bool:
-        """Whether the loop has just said so and the tree's marker still does."""
-        return digest in self._warm and self._store.marker(digest) is not None
+        """Whether the loop has just said so, and the tree's marker and the names and sizes of its files still do."""
+        marker = self._store.marker(digest) if digest in self._warm else None
+        if marker is None:
+            return False
+        try:
+            return not verify.look(self._store.tree(digest), marker.files).wrong
+        except OSError:
+            return False
 
     def step(self) -> None:
         """Give every asking pod what is known now; called after the keeper's step."""
@@ -100,6 +107,8 @@ class Asks:
             self._keeper.ask(_line(ask.digest, ask.origin), ask.origin.connection)
         elif known is None:
             return ask.end(End.UNKNOWN, "Nobody published such an artifact.")
+        else:
+            self._keeper.look_again(ask.digest)
         entry = self._keeper.entries.get(ask.digest)
         if entry is not None:
             status = entry.status(time.monotonic())

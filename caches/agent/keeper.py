@@ -69,7 +69,14 @@ class Keeper:
         known = self.entries.get(line.digest)
         if known is None or known.line.action is Action.ENSURE:
             self._take(line if known is None else replace(known.line, order=line.order))
-            self._settle(self.entries[line.digest])
+            self.look_again(line.digest)
+
+    def look_again(self, digest: str) -> None:
+        """Somebody is about to rely on it: what was true at the last look may not be now."""
+        entry = self.entries[digest]
+        now = time.monotonic()
+        entry.glance_at = min(entry.glance_at or now, now)
+        self._settle(entry)
 
     def unask(self, digest: str) -> None:
         """Nobody waits any more, and what only pods had asked for is let go; nothing is removed."""

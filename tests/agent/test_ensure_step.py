@@ -116,6 +116,23 @@ def test_a_warm_node(world: World, tmp_path: Path) -> None:
     assert (pod.outcome["found"], pod.outcome["bytes"], pod.outcome["source"]) == ("hit", 0, "")
 
 
+@pytest.mark.parametrize("size", [None, 10], ids=["gone", "short"])
+def test_a_warm_copy_that_lost_a_file_is_no_hit(world: World, tmp_path: Path, size: int | None) -> None:
+    """However long ago the agent looked: a pod relies on it now."""
+    digest = publish(world)
+    assert Pod(world, tmp_path).run(digest) == 0
+    world.until(lambda: world.runner.asks.is_warm(digest))
+    lost = world.tree(digest) / "weights" / "a.safetensors"
+    lost.parent.chmod(0o755)
+    lost.chmod(0o644)
+    lost.unlink() if size is None else os.truncate(lost, size)
+    assert not world.runner.asks.is_warm(digest)
+    pod = Pod(world, tmp_path, "second")
+    assert pod.run(digest) == 0
+    assert pod.served() == FILES
+    assert pod.outcome["found"] == "partial" and pod.outcome["bytes"] == len(FILES["weights/a.safetensors"])
+
+
 def test_the_served_container_gets_links_and_no_copy(world: World, tmp_path: Path) -> None:
     digest = publish(world)
     pod = Pod(world, tmp_path)
