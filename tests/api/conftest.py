@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from controlplane.accounts.models import Scope, User
 from controlplane.accounts.services import token_create
 from controlplane.audit.models import Via
 from controlplane.audit.services import Actor
-from controlplane.embedded import ports
 
 ROOT = "/api/v1/"
 PASSPHRASE = "hunter2-of-nobody"
@@ -111,16 +111,18 @@ def anonymous_api(db: None) -> Api:
 
 
 @pytest.fixture
-def kubeconfig(tmp_path: Path) -> Path:
-    """Two contexts; nobody listens at the address of either."""
-    document: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": f"https://127.0.0.1:{ports.free_port()}"}}],
-        "users": [{"name": "u", "user": {"token": PASSPHRASE}}],
-        "contexts": [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in ("blue", "green")],
-        "current-context": "blue",
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(document))
-    return path
+def kubeconfig(tmp_path: Path) -> Iterator[Path]:
+    """Two contexts; nobody listens at the address of either, and nobody can begin to."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        document: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": f"https://127.0.0.1:{held.getsockname()[1]}"}}],
+            "users": [{"name": "u", "user": {"token": PASSPHRASE}}],
+            "contexts": [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in ("blue", "green")],
+            "current-context": "blue",
+        }
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(document))
+        yield path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,6 @@ from types_boto3_s3 import S3Client
 from caches.sources import open_source
 from caches.sources.base import Source
 from controlplane.clusters.documents import ConnectionSpec, SourceType
-from controlplane.embedded import ports
 from controlplane.embedded.seaweed import S3
 
 _count = itertools.count(1)
@@ -93,5 +93,8 @@ def bucket(s3_server: S3) -> Bucket:
 
 
 @pytest.fixture
-def unused_port() -> int:
-    return ports.free_port()
+def unused_port() -> Iterator[int]:
+    """Where nobody listens, and nobody can begin to."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
