@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from django.db import connection
+from django.db.models import F
 
-from caches.models import CacheEntry
+from caches.models import CacheEntry, PoolLoop
+from caches.services.loop import pool_reconcile
 from caches.services.pins import PinSpec, pin_create
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.documents import EntryState
@@ -17,6 +21,7 @@ from controlplane.clusters.kubernetes.gateway import KubernetesGateway
 from tests import factories
 from tests.kube.world import KubeWorld
 from tests.services.world import MIB, version_of
+from tests.waiting import until
 
 Figures = dict[str, str]
 
@@ -54,3 +59,35 @@ def measured(world: KubeWorld, what: str, figures: Figures) -> Iterator[None]:
         f"{seconds:6.2f} s {time.process_time() - cpu:6.2f} s CPU {statements:5} statements "
         f"{sent:6} requests {sent / max(seconds, 0.001):6.0f}/s"
     )
+
+
+def rounds(world: KubeWorld, patience_seconds: float = 120.0) -> list[float]:
+    """Rounds, as a worker runs them one after the other, until nothing is left over; how many seconds each took.
+
+    One that the cluster did not answer, or that it asked to wait with, is begun again.
+    """
+    taken: list[float] = []
+    while not taken or PoolLoop.objects.filter(pool=world.pool, wanted_round__gt=F("done_round")).exists():
+        started = time.monotonic()
+        until(lambda: pool_reconcile(pool_id=world.pool.pk) is not None, "a round", seconds=patience_seconds)
+        taken.append(time.monotonic() - started)
+    return taken
+
+
+@contextmanager
+def stopping_after(world: KubeWorld, calls: int, stop: Callable[[], object]) -> Iterator[None]:
+    """``stop`` when so many NodeCaches were applied, while others are on their way."""
+    real, lock, told = world.gateway.apply_node_cache, threading.Lock(), 0
+
+    def apply(spec: Any, *, take_over: bool = False) -> int:
+        nonlocal told
+        with lock:
+            told += 1
+            if told == calls:
+                stop()
+        return real(spec, take_over=take_over)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.gateway, "apply_node_cache", apply)
+        yield
+    assert told >= calls, "it was never stopped"
