@@ -117,7 +117,8 @@ def _unknown_troubles(now: datetime, targets: Targets, covered: Sequence[PoolCov
 
 
 def _node_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
-    live = nodes_list(targets=targets, now=now).filter(lost_at__isnull=True)
+    # A node of no pool has no agent, and nothing is wanted of it.
+    live = nodes_list(targets=targets, now=now).filter(lost_at__isnull=True, pool__isnull=False)
     states = _counted(live)
     if broken := states.get(NodeState.NOT_READY):
         yield Trouble(Severity.BAD, f"{_many(broken, 'node')} not ready", broken, "fleet")

@@ -74,6 +74,8 @@ def test_nodes_that_are_down_and_nodes_that_are_silent_are_different_troubles(no
     factories.node(of=pool, reported_at=now - HOUR)
     factories.node(of=pool, ready=False, lost_at=now)
     factories.node(of=pool, schedulable=False)
+    outside = factories.node(of=pool, reported_at=now - HOUR)
+    Node.objects.filter(pk=outside.pk).update(pool=None)  # it has no agent, and nothing is wanted of it
     assert overview.troubles(now=now) == (
         Trouble(Severity.BAD, "1 node not ready", 1, "fleet"),
         Trouble(Severity.UNKNOWN, "1 node stopped reporting", 1, "fleet"),
