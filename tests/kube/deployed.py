@@ -85,7 +85,7 @@ class Site:
             path.touch(mode=0o600)
             path.write_text(f"{content}\n")  # as editors and echo leave it
 
-    def sh(self, script: str, *, seconds: float = 400) -> str:
+    def sh(self, script: str, *, seconds: float = 900) -> str:
         """Run a script in the folder; what it printed. The last lines of a failure are for people."""
         done = subprocess.run(
             ["sh", "-euc", script], cwd=self.folder, env=self._env, capture_output=True, text=True,

@@ -32,7 +32,7 @@ from tests.kube.real import InstalledKube, shared
 from tests.sources.conftest import Bucket, make_bucket
 from tests.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(1800)]
 
 DATABASE = "hearth_installed"
 POOL = "walk"
