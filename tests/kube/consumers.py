@@ -84,7 +84,7 @@ def consumer(
     return pod
 
 
-def run(hearth: HearthOnKube, pod: dict[str, Any], *, seconds: float = 60.0) -> Ended:
+def run(hearth: HearthOnKube, pod: dict[str, Any], *, seconds: float = 150.0) -> Ended:
     """Run it to its end while Hearth works; AssertionError with what it said when it fails."""
     start(hearth, pod)
     return ended(hearth, pod["metadata"]["name"], seconds=seconds)
@@ -109,7 +109,7 @@ def start(hearth: HearthOnKube, pod: dict[str, Any]) -> None:
     hearth.until(made, "the pod is taken")
 
 
-def ended(hearth: HearthOnKube, name: str, *, seconds: float = 60.0) -> Ended:
+def ended(hearth: HearthOnKube, name: str, *, seconds: float = 150.0) -> Ended:
     hearth.until(lambda: phase(hearth, name) in ("Succeeded", "Failed"), f"{name} ends", seconds=seconds)
     pod = hearth.client.get(f"{PODS}/{name}")
     said = [_said(status) for status in (pod["status"]["initContainerStatuses"] + pod["status"]["containerStatuses"])]

@@ -112,8 +112,8 @@ class HearthOnKube:
         for cluster_id in clusters_with_endpoints():
             endpoints_round(cluster_id=cluster_id)
 
-    def until(self, condition: Callable[[], object], what: str, *, seconds: float = 40.0) -> float:
-        """Work until the condition holds; the seconds it took."""
+    def until(self, condition: Callable[[], object], what: str, *, seconds: float = 150.0) -> float:
+        """Work until the condition holds; the seconds it took. The limit is for a machine that does much else."""
         started = time.monotonic()
         while not condition():
             assert time.monotonic() - started < seconds, f"{what}: not within {seconds:g} s; {self.said()}"
