@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ import pytest
 from caches.sources import open_source
 from caches.sources.base import Source
 from controlplane.clusters.documents import ConnectionSpec, SourceType
-from tests.agent.world import KIB, noise
+from tests.agent.world import FAST, KIB, noise
 from tests.sources.conftest import make_bucket
 from tests.standins.hub import hub
 from tests.standins.jumpstart import KEYS, REGION, JumpStart, jumpstart
 
+PATIENT = replace(FAST, stall_seconds=15.0)  # real servers on a busy machine take their time
 FILES: Mapping[str, bytes] = {
     "README.md": b"# read me",
     "config.json": b'{"max_position_embeddings": 64}',

@@ -18,7 +18,7 @@ from caches.sources.selection import manifest_of
 from controlplane.clusters.documents import EntryState, FileRecord, Reason
 from controlplane.errors import Permanent
 from tests.agent.world import World
-from tests.contracts.sources import FILES, PLACES, SourcePlace
+from tests.contracts.sources import FILES, PATIENT, PLACES, SourcePlace
 from tests.sources.conftest import moto_endpoint
 
 __all__ = ["moto_endpoint"]  # a fixture
@@ -202,7 +202,7 @@ def test_an_agent_warms_and_repairs_it(place: SourcePlace, tmp_path: Path) -> No
     opened.close()
     assert manifest == manifest_build(manifest.files)
     spec = replace(place.spec, name="disk", secret_name="keys" if place.secret else "")
-    world = World(tmp_path, connections=(spec,))
+    world = World(tmp_path, tuning=PATIENT, connections=(spec,))
     world.link.secrets["keys"] = place.secret
     world.open_source = open_source  # type: ignore[method-assign]  # the real one, not the disturbed folder
     world.link.manifests[manifest.digest] = manifest

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.conf import LazySettings
@@ -24,10 +22,10 @@ from controlplane.audit.services import Actor
 from controlplane.clusters.documents import EntryState
 from controlplane.operations.models import Operation
 from controlplane.operations.steps import operation_step
-from tests.agent.world import FAST
-from tests.contracts.sources import FILES, PLACES, SourcePlace
+from tests.contracts.sources import FILES, PATIENT, PLACES, SourcePlace
 from tests.services.world import World
 from tests.sources.conftest import moto_endpoint
+from tests.waiting import until
 
 __all__ = ["moto_endpoint"]  # a fixture
 ADA = Actor("ada", Via.API, "request-1")
@@ -73,14 +71,6 @@ def registered(place: SourcePlace) -> ModelVersion:
     return row
 
 
-def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.05)
-    return found
-
-
 def test_it_is_registered_pinned_warmed_and_told_from_what_the_source_holds_later(
     place: SourcePlace, tmp_path: Path
 ) -> None:
@@ -91,7 +81,7 @@ def test_it_is_registered_pinned_warmed_and_told_from_what_the_source_holds_late
     pin_create(actor=ADA, spec=PinSpec(version_id=version.pk, pool_ids=(world.pool.pk,)))
     world.reconcile()
     store = Store(tmp_path / "node")
-    runner = Runner(link=world.links["n1"], store=store, open_source=open_source, tuning=FAST)
+    runner = Runner(link=world.links["n1"], store=store, open_source=open_source, tuning=PATIENT)
     agent = threading.Thread(target=runner.run, daemon=True)
     agent.start()
     try:
@@ -100,7 +90,7 @@ def test_it_is_registered_pinned_warmed_and_told_from_what_the_source_holds_late
             world.observe()
             return CacheEntry.objects.filter(artifact=version.artifact, state=EntryState.READY).exists()
 
-        until(ready)
+        until(ready, "the copy is ready")
     finally:
         runner.stop()
         agent.join(10)

@@ -174,7 +174,7 @@ def test_it_reads_how_long_to_wait(headers: dict[str, str], seconds: float | Non
 
 
 def asked_for(start: int, end: int, size: int = len(BODY)) -> Ask:
-    return Ask("f", start, end, size, stall_seconds=5.0)
+    return Ask("f", start, end, size, stall_seconds=30.0)
 
 
 def fetch(said: Said, start: int = 100, end: int = 5000, size: int = len(BODY)) -> bytes:
@@ -227,12 +227,12 @@ def test_a_stall_is_told_from_an_end() -> None:
     over = threading.Event()
 
     def stall(asked: Asked) -> Said:
-        over.wait(10)
+        over.wait(60)
         return Said(200, b"")
 
     server = Server(stall)
     with serving(server), client() as http:
         with pytest.raises(Transient) as caught:
-            get(http, server.url, read_seconds=0.1)
+            get(http, server.url, read_seconds=0.3)
         over.set()
     assert "no byte arrived in time" in caught.value.detail
