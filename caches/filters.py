@@ -19,6 +19,8 @@ from django_filters import (
 )
 from django_filters.fields import IsoDateTimeField
 
+from caches.domain.endpoint_specs import EndpointKind
+from caches.domain.rollouts import RolloutState
 from caches.models import (
     CacheEntry,
     DriftState,
@@ -27,6 +29,7 @@ from caches.models import (
     Model,
     ModelVersion,
     Pin,
+    Rollout,
     SourceConnection,
     VersionState,
     Webhook,
@@ -37,6 +40,7 @@ from controlplane.audit.models import AuditEvent, Via
 from controlplane.clusters.documents import Action, ArtifactKind, NodeState, Reason, SourceType
 from controlplane.clusters.models import Cluster, ClusterType, Node, NodePool
 from controlplane.operations.models import Operation, OperationKind, OperationState
+from controlplane.serving.models import Endpoint
 
 
 def _choices(names: Any) -> list[tuple[str, str]]:
@@ -185,6 +189,29 @@ class ImageFilter(Filters):
     def by_mark(self, rows: QuerySet[Image], name: str, value: bool) -> QuerySet[Image]:
         marked = ~Q(moved_to="") if name == "moved" else Q(revoked_at__isnull=False)
         return rows.filter(marked) if value else rows.exclude(marked)
+
+
+class EndpointFilter(Filters):
+    cluster = CharFilter(field_name="cluster__name")
+    namespace = CharFilter()
+    name = CharFilter()
+    kind = ChoiceFilter(choices=_choices(EndpointKind))
+
+    class Meta:
+        model = Endpoint
+        fields: list[str] = []
+
+
+class RolloutFilter(Filters):
+    cluster = CharFilter(field_name="endpoint__cluster__name")
+    namespace = CharFilter(field_name="endpoint__namespace")
+    endpoint = CharFilter(field_name="endpoint__name")
+    endpoint_id = UUIDFilter()
+    state = ChoiceFilter(choices=_choices(RolloutState))
+
+    class Meta:
+        model = Rollout
+        fields: list[str] = []
 
 
 class PinFilter(Filters):

@@ -10,9 +10,10 @@ from django import forms
 
 from caches.domain.pool_view import DailyWindow, Placement, PlacementType
 from caches.models import GateType, ModelVersion, SourceConnection, VersionState
+from caches.selectors.nodes import Targets, clusters_list
 from caches.services.pins import PinSpec
 from controlplane.accounts.models import Scope
-from controlplane.clusters.models import NodePool
+from controlplane.clusters.models import Cluster, NodePool
 
 _LIFETIMES = [("1", "1 day"), ("7", "7 days"), ("30", "30 days"), ("90", "90 days"), ("365", "1 year")]
 
@@ -89,6 +90,20 @@ class ImageForm(HearthForm):
         label="Pull secret",
         help_text="The name of a secret with which nodes pull it. Empty: without credentials.",
     )
+
+
+class EndpointForm(HearthForm):
+    cluster = forms.ModelChoiceField(Cluster.objects.none(), to_field_name="name", empty_label="Choose a cluster")
+    manifest = forms.CharField(
+        max_length=1024 * 1024,
+        strip=False,
+        widget=forms.Textarea(attrs={"rows": 20, "spellcheck": "false"}),
+        help_text="One document as kubectl takes it, YAML or JSON.",
+    )
+
+    def __init__(self, *args: Any, targets: Targets = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["cluster"].queryset = clusters_list(targets=targets)  # type: ignore[attr-defined]
 
 
 class PinForm(HearthForm):

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from caches.services import pool_deletion, progress
 from caches.services.catalogue import version_recheck_step, version_resolve_step
+from caches.services.endpoint_documents import endpoint_apply_step
 from caches.services.image_resolving import image_resolve_step
 from controlplane.operations.handlers import OperationHandler, register
 from controlplane.operations.models import OperationKind
@@ -19,6 +20,7 @@ def register_handlers() -> None:
     register(OperationKind.MODEL_REGISTER, OperationHandler(step=_resolve))
     register(OperationKind.MODEL_RECHECK, OperationHandler(step=_recheck))
     register(OperationKind.IMAGE_REGISTER, OperationHandler(step=_resolve_image))
+    register(OperationKind.ENDPOINT_APPLY, OperationHandler(step=_apply_endpoint))
     register(
         OperationKind.PIN_WARM,
         OperationHandler(
@@ -63,3 +65,7 @@ def _recheck(operation_id: UUID) -> bool:
 
 def _resolve_image(operation_id: UUID) -> bool:
     return image_resolve_step(operation_id=operation_id)
+
+
+def _apply_endpoint(operation_id: UUID) -> bool:
+    return endpoint_apply_step(operation_id=operation_id)

@@ -10,10 +10,11 @@ from typing import Any
 
 from django.utils import timezone
 
-from caches.models import Artifact, CacheEntry, Image, Model, ModelVersion, Pin, SourceConnection
+from caches.models import Artifact, CacheEntry, Image, Model, ModelVersion, Pin, Rollout, SourceConnection
 from controlplane.accounts.models import RoleGrant, User
 from controlplane.clusters.documents import Action, ArtifactKind, EntryState, SourceType
 from controlplane.clusters.models import Cluster, ClusterType, Node, NodePool
+from controlplane.serving.models import Endpoint
 
 MIB = 1024 * 1024
 PASSWORD = "correct horse battery"
@@ -113,6 +114,31 @@ def image(**fields: Any) -> Image:
         fields.setdefault("checked_at", timezone.now())
     fields.setdefault("state", "Available" if fields["artifact"] else "Resolving")
     return Image.objects.create(**fields)
+
+
+def endpoint(*, of: Cluster | None = None, **fields: Any) -> Endpoint:
+    """An InferenceEndpointConfig that the watcher saw now."""
+    number = _n()
+    fields.setdefault("kind", "InferenceEndpointConfig")
+    fields.setdefault("namespace", "default")
+    fields.setdefault("name", f"endpoint-{number}")
+    fields.setdefault("uid", f"endpoint-uid-{number}")
+    fields.setdefault("generation", 1)
+    fields.setdefault("observed_at", timezone.now())
+    return Endpoint.objects.create(cluster=of or cluster(), **fields)
+
+
+def rollout(*, of: Endpoint | None = None, **fields: Any) -> Rollout:
+    """A Rollout that is done, with its gate opened now."""
+    now = timezone.now()
+    fields.setdefault("number", _n())
+    fields.setdefault("generation", 1)
+    fields.setdefault("source", "s3://models/llama")
+    fields.setdefault("state", "Done")
+    fields.setdefault("state_since", now)
+    if fields["state"] in ("Switching", "Holding", "Done"):
+        fields.setdefault("opened_at", now)
+    return Rollout.objects.create(endpoint=of or endpoint(), **fields)
 
 
 def pin(*, of: ModelVersion | None = None, pools: tuple[NodePool, ...] = (), **fields: Any) -> Pin:

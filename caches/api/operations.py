@@ -39,6 +39,7 @@ SCOPES: Mapping[str, Scope] = {
     OperationKind.ENTRY_EVICT: Scope.EVICT,
     OperationKind.ENTRY_SCRUB: Scope.PINS_WRITE,
     OperationKind.POOL_DELETE: Scope.FLEET_WRITE,
+    OperationKind.ENDPOINT_APPLY: Scope.ROLLOUTS_WRITE,
 }
 
 

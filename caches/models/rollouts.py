@@ -23,6 +23,7 @@ class Rollout(Row):
     generation = models.BigIntegerField(help_text="of the document that asked for it")
     source = models.CharField(max_length=1500)
     image = models.CharField(max_length=600, blank=True, default="")
+    parts = models.JSONField(default=dict, help_text="of the document: what another rollout goes back to")
     version = models.ForeignKey(ModelVersion, null=True, on_delete=models.SET_NULL, related_name="rollouts")
     previous = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")
     state = models.CharField(max_length=16, default="Preparing")

@@ -48,6 +48,7 @@ def rollout_begin(*, endpoint: Endpoint, spec: EndpointSpec) -> Rollout:
             generation=endpoint.generation,
             source=spec.source.text,
             image=spec.image,
+            parts=served_parts(endpoint),
             previous=before,
             state_since=now,
         )
@@ -56,6 +57,14 @@ def rollout_begin(*, endpoint: Endpoint, spec: EndpointSpec) -> Rollout:
 
 
 _NOT_ITS_WAY = (RolloutState.SUPERSEDED, RolloutState.ROLLED_BACK)
+
+
+def served_parts(endpoint: Endpoint) -> dict[str, Any]:
+    """The fields of the stored document that say what is served, and nothing that may hold a secret."""
+    document = endpoint.document
+    parts = {name: document[name] for name in ("modelSourceConfig", "model", "modelVersion") if name in document}
+    image = document.get("worker", {}).get("image")
+    return {**parts, "worker": {"image": image}} if image else parts
 
 
 def serving(endpoint: Endpoint) -> Rollout | None:

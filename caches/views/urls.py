@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from caches.views import entries, fleet, images, models, operations, overview, pin_flow, pins, pool_delete, records
+from caches.views import (
+    endpoints,
+    entries,
+    fleet,
+    images,
+    models,
+    operations,
+    overview,
+    pin_flow,
+    pins,
+    pool_delete,
+    records,
+)
 from caches.views.base import View, signed_in
 
 
@@ -44,6 +56,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
     _page("images/<uuid:image_id>/revoke", images.revoke, "image-revoke"),
     _page("images/<uuid:image_id>/restore", images.restore, "image-restore"),
     _page("images/<uuid:image_id>/delete", images.delete, "image-delete"),
+    *_table("endpoints", endpoints.endpoints, "endpoints"),
+    _page("endpoints/new", endpoints.apply, "endpoint-new"),
+    *_table("endpoints/<uuid:endpoint_id>", endpoints.endpoint, "endpoint"),
+    _page("rollouts/<uuid:rollout_id>/release", endpoints.release, "rollout-release"),
+    _page("rollouts/<uuid:rollout_id>/rollback", endpoints.rollback, "rollout-rollback"),
     *_table("pins", pins.pins, "pins"),
     _page("pins/new", pin_flow.new, "pin-new"),
     *_table("pins/<uuid:pin_id>", pins.pin, "pin"),

@@ -38,6 +38,7 @@ class OperationKind(models.TextChoices):
     ENTRY_EVICT = "EntryEvict"
     ENTRY_SCRUB = "EntryScrub"
     POOL_DELETE = "PoolDelete"
+    ENDPOINT_APPLY = "EndpointApply"
 
 
 class TargetState(models.TextChoices):

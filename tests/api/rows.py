@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from django.utils import timezone
 
-from caches.models import CacheEntry, Image, Model, ModelVersion, Webhook
+from caches.models import CacheEntry, Image, Model, ModelVersion, Rollout, Webhook
 from controlplane.accounts.models import Token
 from controlplane.audit.models import AuditEvent, Via
 from controlplane.audit.services import Actor, audit_write
@@ -76,6 +76,7 @@ def populate() -> dict[str, str]:
         for version, pool, priority in zip((versions[0], *others), pools, (200, 300, 100), strict=True)
     ]
     images = _images()
+    rollouts = _rollouts(pools, versions)
     operation = _operations(entries[0], str(pins[0].pk))
     for name, enabled in (("hb", True), ("hc", False), ("ha", True)):
         Webhook.objects.create(name=name, url="https://192.0.2.1/x", secret_name="hooks", enabled=enabled)
@@ -92,6 +93,8 @@ def populate() -> dict[str, str]:
     Model.objects.filter(name="opt").update(created_at=now - timedelta(days=1))
     return {
         "image_id": str(images[0].pk),
+        "endpoint_id": str(rollouts[0].endpoint_id),
+        "rollout_id": str(rollouts[0].pk),
         "node_id": str(nodes[0].pk),
         "entry_id": str(entries[0].pk),
         "pin_id": str(pins[0].pk),
@@ -169,6 +172,17 @@ def _images() -> list[Image]:
         factories.image(reference=f"{name}:1", repository=name, registry="", **fact)
         for name, fact in zip(("ib", "ic", "ia", "id"), facts, strict=True)
     ]
+
+
+def _rollouts(pools: list[NodePool], versions: list[Any]) -> list[Rollout]:
+    """One endpoint in each cluster with one rollout each: done, warming, superseded."""
+    facts = (("eb", "n1", "Done", 2), ("ec", "n2", "Warming", 3), ("ea", "n0", "Superseded", 1))
+    made = []
+    for pool, version, (name, namespace, state, number) in zip(pools, versions, facts, strict=True):
+        kind = "InferenceEndpointConfig" if number > 1 else "JumpStartModel"
+        row = factories.endpoint(of=pool.cluster, name=name, namespace=namespace, kind=kind)
+        made.append(factories.rollout(of=row, version=version, state=state, number=number))
+    return made
 
 
 def _operations(entry: CacheEntry, pin_id: str) -> Operation:

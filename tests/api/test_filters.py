@@ -40,6 +40,7 @@ SHOWN: dict[str, dict[str, str]] = {
         "reason": "reason",
     },
     "clusters": {"name": "name", "type": "type"},
+    "endpoints": {"cluster": "cluster", "namespace": "namespace", "name": "name", "kind": "kind"},
     "images": {"reference": "reference", "repository": "repository", "digest": "digest", "state": "state"},
     "models": {"name": "name"},
     "models/{model}/versions": {
@@ -71,6 +72,13 @@ SHOWN: dict[str, dict[str, str]] = {
         "started_by": "started_by",
     },
     "pins": {"model": "model", "version": "version", "pool": "pools", "suspended": "suspended"},
+    "rollouts": {
+        "cluster": "cluster",
+        "namespace": "namespace",
+        "endpoint": "endpoint",
+        "endpoint_id": "endpoint_id",
+        "state": "state",
+    },
     "source-connections": {"name": "name", "type": "type", "state": "state"},
     "tokens": {"name": "name", "owner": "owner"},
     "webhooks": {"name": "name", "enabled": "enabled"},

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 
 from controlplane.audit.services import Actor
+from tests.services.endpoints import EndpointWorld
 from tests.services.world import World
 
 
@@ -26,3 +28,11 @@ def make_world(db: None, tmp_path: Path) -> Callable[..., World]:
 @pytest.fixture
 def world(make_world: Callable[..., World]) -> Any:
     return make_world()
+
+
+@pytest.fixture
+def served(make_world: Callable[..., World], settings: LazySettings) -> Iterator[EndpointWorld]:
+    """An endpoint over a fleet of two nodes."""
+    made = EndpointWorld(make_world(), settings)
+    yield made
+    made.close()

@@ -50,6 +50,7 @@ class ServingGateway(LocalGateway):
         self.statuses: list[dict[str, Any]] = []
         self.mirrors: dict[tuple[MirrorKind, str], CacheMirror] = {}
         self.finalizer = False
+        self.applied: list[Mapping[str, Any]] | None = None  # documents, where it takes any
         self.problem: GatewayError | None = None
 
     def _answer(self) -> None:
@@ -59,6 +60,12 @@ class ServingGateway(LocalGateway):
     def endpoint_owner(self) -> EndpointOwner:
         self._answer()
         return self.owner
+
+    def apply_endpoint(self, document: Mapping[str, Any], *, dry_run: bool = False) -> None:
+        if self.applied is None:
+            return super().apply_endpoint(document, dry_run=dry_run)
+        self._answer()
+        self.applied.append(document)
 
     def set_endpoint_finalizer(self, of: EndpointName, uid: str, present: bool) -> None:
         self._answer()

@@ -1,38 +1,25 @@
-"""Rounds over endpoints: gate before Deployment, rollouts, holds, caches switched, deletion, and what goes wrong."""
+"""Rounds over endpoints: gate before Deployment, caches switched, deletion, and what goes wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
 import time_machine
-from django.conf import LazySettings
 from django.utils import timezone
 
 from caches.models import Pin, Rollout
-from caches.services.pin_specs import PinSpec
-from caches.services.pins import pin_create, pin_remove, pin_update
+from caches.services.pins import pin_remove, pin_update
 from caches.services.rollouts import rollout_release
 from controlplane.audit.services import SYSTEM
-from controlplane.clusters.documents import EntryState
 from controlplane.clusters.endpoints import EndpointOwner, MirrorKind
 from controlplane.clusters.gateway import Conflict, EventType
 from controlplane.errors import Clash
 from controlplane.serving.models import Endpoint
 from tests.services.endpoints import EndpointWorld, unreachable
-from tests.services.world import MIB, World, failed
+from tests.services.world import failed
 
 pytestmark = pytest.mark.django_db
-PLACE = "spec__modelSourceConfig__modelLocation"
-HOLD = {"hearth.dev/hold-seconds": "3600"}
-
-
-@pytest.fixture
-def served(make_world: Callable[..., World], settings: LazySettings) -> Iterator[EndpointWorld]:
-    made = EndpointWorld(make_world(), settings)
-    yield made
-    made.close()
 
 
 def test_weights_gate_the_deployment_and_status_tells_the_way(served: EndpointWorld) -> None:
@@ -216,128 +203,6 @@ def test_a_place_that_no_connection_allows_is_asked_for(served: EndpointWorld) -
     served.round()
     assert served.rollout.state == "Preparing" and served.status["state"] == "DeploymentFailed"
     assert "s3://others/llms/chat-small" in served.rollout.message
-
-
-def next_version(served: EndpointWorld, **changes: object) -> None:
-    served.version("llms/next")
-    served.apply(**{PLACE: "llms/next", "metadata__annotations": HOLD, **changes})
-
-
-def test_a_new_path_warms_gates_switches_holds_and_releases(served: EndpointWorld) -> None:
-    old = served.version()
-    served.apply(metadata__annotations=HOLD)
-    served.until_served()
-    next_version(served)
-    served.round()
-    assert (served.rollout.number, served.rollout.state) == (2, "Warming")
-    assert len(served.gateway.deployments) == 1, "what serves is not touched before the gate opens"
-    assert len(served.pins) == 2
-    served.warm()
-    served.round()
-    assert len(served.gateway.deployments) == 2 and served.rollout.state == "Switching"
-    served.serve()
-    served.round()
-    assert served.rollout.state == "Holding" and len(served.pins) == 2
-    assert served.entries(old) == {"n1": EntryState.READY, "n2": EntryState.READY}
-    with time_machine.travel(timezone.now() + timedelta(seconds=3601)):
-        served.round()
-    assert served.rollout.state == "Done"
-    [pin] = served.pins
-    assert pin.version_id != old.pk
-    served.world.settle()
-    assert served.entries(old) == {"n1": EntryState.ABSENT, "n2": EntryState.ABSENT}
-
-
-def test_what_somebody_else_pinned_stays_when_an_endpoint_goes(served: EndpointWorld) -> None:
-    version = served.version()
-    served.apply()
-    served.until_served()
-    pin_create(actor=SYSTEM, spec=PinSpec(version_id=version.pk, pool_ids=(served.world.pool.pk,)))
-    served.delete()
-    served.round()
-    served.world.settle()
-    assert served.entries(version) == {"n1": EntryState.READY, "n2": EntryState.READY}
-
-
-def test_files_on_a_node_that_is_down_go_when_it_comes_back(served: EndpointWorld) -> None:
-    version = served.version()
-    served.apply()
-    served.until_served()
-    served.delete()
-    served.round()
-    for _ in range(3):
-        served.world.reconcile()
-        served.world.obey("n1")
-        served.world.observe()
-    assert served.entries(version) == {"n1": EntryState.ABSENT, "n2": EntryState.READY}
-    served.world.settle()
-    assert served.entries(version) == {"n1": EntryState.ABSENT, "n2": EntryState.ABSENT}
-
-
-def test_going_back_finds_the_old_version_warm(served: EndpointWorld) -> None:
-    old = served.version()
-    served.apply(metadata__annotations=HOLD)
-    served.until_served()
-    next_version(served)
-    served.until_served()
-    assert served.rollout.state == "Holding"
-    served.apply(metadata__annotations=HOLD)
-    served.round()
-    assert [row.state for row in Rollout.objects.order_by("number")] == ["Done", "RolledBack", "Switching"]
-    assert served.rollout.version == old and served.rollout.reason == "GateOpen"
-    assert len(served.gateway.deployments) == 3, "at once: nothing has to be fetched"
-
-
-def test_a_third_version_supersedes_the_second_while_that_warms(served: EndpointWorld) -> None:
-    served.version()
-    served.apply(metadata__annotations=HOLD)
-    served.until_served()
-    next_version(served)
-    served.round()
-    served.version("llms/third")
-    served.apply(**{PLACE: "llms/third"}, metadata__annotations=HOLD)
-    served.round()
-    assert [row.state for row in Rollout.objects.order_by("number")] == ["Done", "Superseded", "Warming"]
-    assert {pin.version.uri for pin in served.pins} == {"s3://models/llms/chat-small", "s3://models/llms/third"}
-
-
-def test_another_image_alone_rolls_out_without_another_pin(served: EndpointWorld) -> None:
-    served.version()
-    served.apply(metadata__annotations=HOLD)
-    served.until_served()
-    served.apply(spec__worker__image="vllm/vllm-openai:v2", metadata__annotations=HOLD)
-    served.round()
-    assert (served.rollout.number, served.rollout.state) == (2, "Switching"), "its weights are warm"
-    assert served.gateway.deployments[-1]["spec"]["template"]["spec"]["containers"][0]["image"].endswith(":v2")
-    served.serve()
-    served.round()
-    assert len(served.pins) == 1
-
-
-def test_what_does_not_fit_beside_its_predecessor_waits_with_numbers(served: EndpointWorld) -> None:
-    served.version(size=600 * MIB)
-    served.apply(metadata__annotations=HOLD)
-    served.until_served()
-    served.version("llms/next", size=600 * MIB)
-    served.apply(**{PLACE: "llms/next"}, metadata__annotations=HOLD)
-    served.round()
-    assert served.rollout.state == "WaitingForRoom"
-    assert "600 MiB" in served.rollout.message and "does not fit" in served.rollout.message
-    assert len(served.gateway.deployments) == 1 and len(served.pins) == 1
-
-
-def test_a_deployment_that_gives_up_fails_the_rollout_and_keeps_the_old_pin(served: EndpointWorld) -> None:
-    served.version()
-    served.apply(metadata__annotations=HOLD)
-    served.until_served()
-    next_version(served)
-    served.round()
-    served.warm()
-    served.round()
-    served.serve(failed="The pods do not get ready.")
-    served.round()
-    assert (served.rollout.state, served.status["state"]) == ("Failed", "DeploymentFailed")
-    assert len(served.pins) == 2, "nothing is taken away from pods that still serve"
 
 
 def test_a_change_of_replicas_is_applied_at_once(served: EndpointWorld) -> None:

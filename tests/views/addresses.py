@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.domain.endpoints import EXAMPLES
 from tests.views.conftest import Stage
 
+MANIFEST = (EXAMPLES / "inference-endpoint-config.yaml").read_text()
 Address = Callable[[Stage], str]
 
 PAGES: dict[str, Address] = {
@@ -20,6 +22,8 @@ PAGES: dict[str, Address] = {
     "version": lambda s: "/models/llama/versions/v1",
     "images": lambda s: "/images",
     "image": lambda s: f"/images/{s.image.id}",
+    "endpoints": lambda s: "/endpoints",
+    "endpoint": lambda s: f"/endpoints/{s.endpoint.id}",
     "pins": lambda s: "/pins",
     "pin": lambda s: f"/pins/{s.pin.id}",
     "operations": lambda s: "/operations",
@@ -36,6 +40,7 @@ FORMS: dict[str, Address] = {
     "image-new": lambda s: "/images/new",
     "image-revoke": lambda s: f"/images/{s.image.id}/revoke",
     "image-delete": lambda s: f"/images/{s.image.id}/delete",
+    "endpoint-new": lambda s: "/endpoints/new",
     "pin-new": lambda s: "/pins/new",
     "preview": lambda s: f"/pins/new?step=preview&version={s.qwen.id}&pools={s.pool.id}&priority=500",
     "evict": lambda s: f"/entries/{s.loose.id}/evict",
@@ -62,6 +67,10 @@ BUTTONS: dict[str, Callable[[Stage], tuple[str, dict[str, str]]]] = {
     "image-revoke": lambda s: (f"/images/{s.image.id}/revoke", {"reason": "CVE"}),
     "image-restore": lambda s: (f"/images/{s.image.id}/restore", {}),
     "image-delete": lambda s: (f"/images/{s.image.id}/delete", {"confirm": s.image.reference}),
+    "endpoint-preview": lambda s: ("/endpoints/new", {"cluster": "lab", "step": "preview", "manifest": MANIFEST}),
+    "endpoint-apply": lambda s: ("/endpoints/new", {"cluster": "lab", "step": "apply", "manifest": MANIFEST}),
+    "rollout-release": lambda s: (f"/rollouts/{s.rollout.id}/release", {}),
+    "rollout-rollback": lambda s: (f"/rollouts/{s.rollout.previous.id}/rollback", {}),
     "pin": lambda s: ("/pins/new", {"version": str(s.qwen.id), "pools": str(s.pool.id), "priority": "500"}),
 }  # fmt: skip
 
@@ -77,7 +86,9 @@ TABLES: dict[str, tuple[str, ...]] = {
     "model": ("versions",),
     "version": ("warm", "manifest"),
     "images": ("images",),
-    "image": ("served",),
+    "image": ("served", "held"),
+    "endpoints": ("endpoints",),
+    "endpoint": ("rollouts",),
     "pins": ("pins",),
     "pin": ("copies", "operations"),
     "operations": ("operations",),

@@ -11,13 +11,14 @@ from django.test import Client
 from django.utils import timezone
 
 from caches.domain.manifests import manifest_build, manifest_encode
-from caches.models import CacheEntry, Image, ModelVersion, Pin
+from caches.models import CacheEntry, Image, ModelVersion, Pin, Rollout
 from controlplane.accounts.models import User
 from controlplane.audit.models import Via
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.documents import Algorithm, EntryState, FileRecord, Reason
 from controlplane.clusters.models import Node, NodePool
 from controlplane.operations.models import Operation
+from controlplane.serving.models import Endpoint
 from tests import factories
 from tests.factories import MIB
 
@@ -39,6 +40,8 @@ class Stage:
     failed: CacheEntry
     operation: Operation
     image: Image
+    endpoint: Endpoint
+    rollout: Rollout
 
 
 def files(name: str, size: int) -> tuple[FileRecord, ...]:
@@ -96,6 +99,8 @@ def stage(db: None) -> Stage:
         operation_id=operation.pk,
     )
     long_ago = now - timedelta(days=2)
+    endpoint = factories.endpoint(of=pool.cluster, name="chat", status={"state": "DeploymentInProgress"})
+    served = factories.rollout(of=endpoint, number=1, source="s3://models/old", parts={"worker": {"image": "x:1"}})
     return Stage(
         pool=pool,
         nodes=nodes,
@@ -123,6 +128,8 @@ def stage(db: None) -> Stage:
         ),
         operation=operation,
         image=factories.image(reference="registry.example/serving:v1"),
+        endpoint=endpoint,
+        rollout=factories.rollout(of=endpoint, number=2, state="Warming", version=llama, previous=served),
     )
 
 

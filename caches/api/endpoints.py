@@ -1,0 +1,127 @@
+"""Endpoints and rollouts: read, preview and apply a document, open a gate, go back."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db.models import QuerySet
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from caches.api.base import WAIT, WORK, ApiRowsView, ApiView
+from caches.api.plans import plan_document
+from caches.api.serializers.endpoints import (
+    EndpointDetailSerializer,
+    EndpointInput,
+    EndpointPreviewSerializer,
+    EndpointSerializer,
+    RolloutDetailSerializer,
+    RolloutSerializer,
+)
+from caches.api.serializers.operations import OperationDetailSerializer
+from caches.filters import EndpointFilter, RolloutFilter
+from caches.models import Rollout
+from caches.selectors.endpoints import endpoint_get, endpoints_list, rollout_get, rollout_nodes, rollouts_list
+from caches.selectors.nodes import clusters_list
+from caches.services.endpoint_documents import endpoint_apply, endpoint_preview, manifest_read, rollout_rollback
+from caches.services.rollouts import rollout_release
+from controlplane.accounts.actors import actor_of
+from controlplane.accounts.models import Scope
+from controlplane.accounts.permissions import require_target
+from controlplane.errors import FieldError, Invalid
+from controlplane.rest.validation import flag
+from controlplane.serving.models import Endpoint
+
+PREVIEW = OpenApiParameter("dry_run", OpenApiTypes.BOOL, description="Write nothing; say what the document would do")
+PREVIEW_OR_WORK = {
+    200: OpenApiResponse(EndpointPreviewSerializer, description="What it would do (dry_run=true)"),
+    202: OpenApiResponse(OperationDetailSerializer, description="Work goes on; Location says where"),
+}
+
+
+class EndpointList(ApiRowsView):
+    """GET the endpoints; POST a document as ``kubectl apply`` would, but never by force."""
+
+    write_scope = Scope.ROLLOUTS_WRITE
+    serializer_class = EndpointSerializer
+    filterset_class = EndpointFilter
+    ordering_fields = {"name": "name", "namespace": "namespace", "created_at": "created_at"}
+    ordering = "name"
+    parameters = {"POST": ("dry_run",)}
+
+    def rows(self) -> QuerySet[Endpoint]:
+        return endpoints_list(targets=self.targets)
+
+    @extend_schema(request=EndpointInput, parameters=[PREVIEW], responses=PREVIEW_OR_WORK)
+    def post(self, request: Request) -> Response:
+        body = self.read(EndpointInput, request)
+        cluster = clusters_list(targets=self.targets).filter(name=body["cluster"]).first()
+        if cluster is None:
+            wrong = FieldError("cluster", "endpoint:user:no-such-cluster", "There is no such cluster.")
+            raise Invalid(wrong.code, wrong.detail, next_step="List the clusters.", errors=[wrong])
+        require_target(request, Scope.ROLLOUTS_WRITE, cluster.name)
+        document = manifest_read(body["manifest"])
+        if flag(request, "dry_run"):
+            found = endpoint_preview(cluster=cluster, document=document)
+            context = {"plan": plan_document(found.plans) if found.plans else None}
+            return Response(EndpointPreviewSerializer(found, context=context).data)
+        return self.follow(endpoint_apply(actor=actor_of(request), cluster=cluster, document=document).id)
+
+
+class EndpointDetail(ApiView):
+    @extend_schema(responses=EndpointDetailSerializer)
+    def get(self, request: Request, endpoint_id: UUID) -> Response:
+        return self.answer(EndpointDetailSerializer, endpoint_get(endpoint_id=endpoint_id, targets=self.targets))
+
+
+class RolloutList(ApiRowsView):
+    serializer_class = RolloutSerializer
+    filterset_class = RolloutFilter
+    ordering_fields = {"created_at": "created_at", "state": "state", "number": "number"}
+    ordering = "-created_at"
+
+    def rows(self) -> QuerySet[Rollout]:
+        return rollouts_list(targets=self.targets)
+
+
+class RolloutDetail(ApiView):
+    """With every target node: those that are not Ready are what its gate waits for."""
+
+    @extend_schema(responses=RolloutDetailSerializer)
+    def get(self, request: Request, rollout_id: UUID) -> Response:
+        return _shown(request, rollout_get(rollout_id=rollout_id, targets=self.targets))
+
+
+class RolloutRelease(ApiView):
+    """Open the gate of one that waits; end the hold of one that is done."""
+
+    write_scope = Scope.ROLLOUTS_WRITE
+    bodies = ()
+
+    @extend_schema(request=None, responses=RolloutDetailSerializer)
+    def post(self, request: Request, rollout_id: UUID) -> Response:
+        row = rollout_get(rollout_id=rollout_id, targets=self.targets)
+        require_target(request, Scope.ROLLOUTS_WRITE, row.endpoint.cluster.name)
+        rollout_release(actor=actor_of(request), rollout_id=row.pk)
+        return _shown(request, rollout_get(rollout_id=rollout_id, targets=self.targets))
+
+
+class RolloutRollback(ApiView):
+    """Ask for what this rollout served. Its answer's operation says who holds the fields, where that is not Hearth."""
+
+    write_scope = Scope.ROLLOUTS_WRITE
+    parameters = {"POST": ("wait",)}
+    bodies = ()
+
+    @extend_schema(request=None, parameters=[WAIT], responses=WORK)
+    def post(self, request: Request, rollout_id: UUID) -> Response:
+        row = rollout_get(rollout_id=rollout_id, targets=self.targets)
+        require_target(request, Scope.ROLLOUTS_WRITE, row.endpoint.cluster.name)
+        return self.follow(rollout_rollback(actor=actor_of(request), rollout_id=row.pk).id)
+
+
+def _shown(request: Request, row: Rollout) -> Response:
+    context = {"request": request, "nodes": rollout_nodes(row)}
+    return Response(RolloutDetailSerializer(row, context=context).data)

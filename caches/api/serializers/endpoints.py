@@ -1,0 +1,180 @@
+"""Endpoints and rollouts, and what a document would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from caches.api.serializers.common import ConditionSerializer, ObjectSerializer
+from caches.api.serializers.plans import PlanSerializer
+from caches.domain.endpoint_specs import EndpointKind
+from caches.domain.rollouts import RolloutState
+from caches.models import Rollout
+from controlplane.clusters.documents import EntryState
+from controlplane.rest.validation import Input
+from controlplane.serving.models import Endpoint
+
+KINDS = [kind.value for kind in EndpointKind]
+STATES = [state.value for state in RolloutState]
+
+
+class RolloutBriefSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField(source="rollout_id")
+    number = serializers.IntegerField(source="rollout_number")
+    state = serializers.ChoiceField(source="rollout_state", choices=STATES)
+    message = serializers.CharField(source="rollout_message")
+    weights = serializers.CharField(source="rollout_source", help_text="where they come from")
+    image = serializers.CharField(source="rollout_image")
+
+
+class EndpointSerializer(ObjectSerializer):
+    cluster = serializers.CharField(source="cluster.name")
+    namespace = serializers.CharField()
+    name = serializers.CharField()
+    kind = serializers.ChoiceField(choices=KINDS)
+    generation = serializers.IntegerField(help_text="of its document")
+    state = serializers.SerializerMethodField(help_text="as its status says it; empty before it has one")
+    replicas = serializers.SerializerMethodField(help_text="pods there are")
+    conditions = serializers.SerializerMethodField()
+    rollout = serializers.SerializerMethodField(help_text="the newest")
+    deleting = serializers.SerializerMethodField()
+    gone_at = serializers.DateTimeField(allow_null=True, help_text="since when the cluster no longer has it")
+    observed_at = serializers.DateTimeField()
+
+    def get_state(self, row: Endpoint) -> str:
+        return str(row.status.get("state", ""))
+
+    def get_replicas(self, row: Endpoint) -> int:
+        count = row.status.get("replicas")
+        return count if isinstance(count, int) else 0
+
+    def get_deleting(self, row: Endpoint) -> bool:
+        return row.deleting_at is not None
+
+    @extend_schema_field(ConditionSerializer(many=True))
+    def get_conditions(self, row: Endpoint) -> list[dict[str, Any]]:
+        return [ConditionSerializer(condition_of(one)).data for one in conditions_of(row)]
+
+    @extend_schema_field(RolloutBriefSerializer(allow_null=True))
+    def get_rollout(self, row: Any) -> dict[str, Any] | None:
+        return RolloutBriefSerializer(row).data if row.rollout_id is not None else None
+
+
+def conditions_of(row: Endpoint) -> list[Mapping[str, Any]]:
+    """Those that can be read; the status may be anybody's."""
+    found = row.status.get("conditions")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def condition_of(one: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        since = datetime.fromisoformat(str(one.get("lastTransitionTime")))
+    except ValueError:
+        since = None
+    status = one.get("status")
+    return {
+        "type": str(one.get("type", "")),
+        "status": status if status in ("True", "False") else "Unknown",
+        "reason": str(one.get("reason", "")),
+        "message": str(one.get("message", "")),
+        "last_transition": since if since is not None and since.tzinfo is not None else None,
+    }
+
+
+class InstanceSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    uid = serializers.CharField()
+    node = serializers.CharField(source="node.name", allow_null=True, default=None)
+    digest = serializers.CharField()
+    ready = serializers.BooleanField()
+    restart_count = serializers.IntegerField()
+
+
+class EndpointDetailSerializer(EndpointSerializer):
+    instances = InstanceSerializer(many=True, source="instances.all")
+
+
+class RolloutVersionSerializer(serializers.Serializer[Any]):
+    model = serializers.CharField(source="model.name")
+    version = serializers.CharField()
+    digest = serializers.CharField(source="artifact.digest", allow_null=True, default=None)
+
+
+class RolloutSerializer(ObjectSerializer):
+    endpoint_id = serializers.UUIDField()
+    cluster = serializers.CharField(source="endpoint.cluster.name")
+    namespace = serializers.CharField(source="endpoint.namespace")
+    endpoint = serializers.CharField(source="endpoint.name")
+    number = serializers.IntegerField()
+    state = serializers.ChoiceField(choices=STATES)
+    reason = serializers.CharField()
+    message = serializers.CharField()
+    weights = serializers.CharField(source="source", help_text="where they come from")
+    image = serializers.CharField()
+    version = RolloutVersionSerializer(allow_null=True)
+    previous_number = serializers.IntegerField(source="previous.number", allow_null=True, default=None)
+    state_since = serializers.DateTimeField()
+    opened_at = serializers.DateTimeField(allow_null=True, help_text="when its gate opened")
+    held_until = serializers.DateTimeField(allow_null=True, help_text="until when the version before is kept")
+    ended_at = serializers.DateTimeField(allow_null=True)
+    released_by = serializers.CharField(help_text="who opened its gate by hand")
+
+
+class RolloutNodeSerializer(serializers.Serializer[Any]):
+    """A target node of the weights; those that are not Ready are what a gate waits for."""
+
+    node = serializers.CharField()
+    state = serializers.ChoiceField(choices=[state.value for state in EntryState])
+    reason = serializers.CharField()
+    refused = serializers.BooleanField(help_text="there is no room for it")
+    unknown = serializers.BooleanField(help_text="the node has not been heard of lately")
+
+
+class RolloutDetailSerializer(RolloutSerializer):
+    nodes = serializers.SerializerMethodField()
+
+    @extend_schema_field(RolloutNodeSerializer(many=True))
+    def get_nodes(self, row: Rollout) -> list[dict[str, Any]]:
+        return [RolloutNodeSerializer(target).data for target in self.context["nodes"]]
+
+
+class EndpointInput(Input):
+    cluster = serializers.CharField(max_length=63)
+    manifest = serializers.CharField(
+        max_length=1024 * 1024,
+        trim_whitespace=False,
+        help_text="one InferenceEndpointConfig or JumpStartModel, YAML or JSON",
+    )
+
+
+class IgnoredSerializer(serializers.Serializer[Any]):
+    path = serializers.CharField()
+    why = serializers.CharField()
+
+
+class EndpointPreviewSerializer(serializers.Serializer[Any]):
+    """What a document would do: nothing was written, and the cluster was not asked."""
+
+    namespace = serializers.CharField(source="reading.spec.namespace")
+    name = serializers.CharField(source="reading.spec.name")
+    kind = serializers.CharField(source="reading.spec.kind")
+    weights = serializers.CharField(source="reading.spec.source.text", help_text="where they come from")
+    digest = serializers.CharField(help_text="of the weights; empty while they are not registered")
+    image = serializers.CharField(source="reading.spec.image")
+    pools = serializers.SerializerMethodField(help_text="whose nodes would be warmed")
+    host_path = serializers.CharField(source="targets.host_path")
+    not_warmed = serializers.CharField(source="targets.why", help_text="why nothing would be warmed; empty: it would")
+    ignored = IgnoredSerializer(many=True, source="reading.ignored")
+    plan = serializers.SerializerMethodField()
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_pools(self, row: Any) -> list[str]:
+        return [pool.full_name for pool in row.targets.pools]
+
+    @extend_schema_field(PlanSerializer(allow_null=True))
+    def get_plan(self, row: Any) -> Any:
+        return self.context["plan"]

@@ -1,0 +1,180 @@
+"""Endpoints: what is served, what it waits for and why, and documents that are pasted to be tried or applied."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_POST
+
+from caches.domain.gating import Target
+from caches.domain.rollouts import RolloutState
+from caches.filters import EndpointFilter
+from caches.forms import EndpointForm, HearthForm
+from caches.models import Rollout
+from caches.models.rollouts import FINAL_STATES
+from caches.selectors.endpoints import endpoint_get, endpoints_list, rollout_get, rollout_nodes, rollouts_list
+from caches.services.endpoint_documents import EndpointPreview, endpoint_apply, endpoint_preview, manifest_read
+from caches.services.endpoint_documents import rollout_rollback as roll_back
+from caches.services.rollouts import rollout_release
+from caches.views.base import curl, filtered, may, readable, show, user_of
+from controlplane.accounts import access
+from controlplane.accounts.actors import actor_of
+from controlplane.accounts.models import Role
+from controlplane.errors import HearthError
+from controlplane.serving.models import Endpoint
+from controlplane.web import cells
+from controlplane.web.form_keys import fresh_key, once
+from controlplane.web.tables import Column, Table
+
+FORM_TITLE = "Apply an endpoint"
+
+
+def endpoints(request: HttpRequest, suffix: str = "") -> HttpResponse:
+    """Every endpoint of the clusters that this person may see."""
+    found = EndpointFilter(request.GET, queryset=endpoints_list(targets=readable(request)))
+    table = Table(
+        request, filtered(request, found, suffix), _columns(), name="endpoints", caption="Endpoints", url=_url,
+        default_sort="name",
+    )  # fmt: skip
+    context = {"problems": found.errors}
+    return show(
+        request, "pages/endpoints.html", context, title="Endpoints", section="endpoints", tables=(table,), suffix=suffix
+    )
+
+
+def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpResponse:
+    """One endpoint: what serves beside what comes, the nodes that are waited for, its pods."""
+    found = endpoint_get(endpoint_id=endpoint_id, targets=readable(request))
+    rows = rollouts_list(targets=readable(request)).filter(endpoint=found)
+    newest = rows.order_by("-number").first()
+    current = rows.filter(opened_at__isnull=False).order_by("-number").first()
+    table = Table(
+        request, rows, _rollout_columns(), name="rollouts", caption="Rollouts", url=lambda row: _url(found),
+        default_sort="-number",
+    )  # fmt: skip
+    context = {
+        "endpoint": found,
+        "state": found.status.get("state") or "Pending",
+        "newest": newest,
+        "current": current if newest is None or current is None or current.pk != newest.pk else None,
+        "blocking": _blocking(newest),
+        "instances": found.instances.select_related("node"),
+        "conditions": [one for one in found.status.get("conditions") or () if isinstance(one, dict)],
+        "releasable": newest is not None and newest.state not in (*FINAL_STATES, RolloutState.SWITCHING),
+        "may_change": may(request, Role.OPERATOR, found.cluster.name),
+        "curl": curl(request, f"endpoints/{found.pk}"),
+    }
+    return show(
+        request,
+        "pages/endpoint.html",
+        context,
+        title=found.full_name,
+        section="endpoints",
+        crumbs=[("Endpoints", reverse("endpoints"))],
+        tables=(table,),
+        suffix=suffix,
+    )
+
+
+def _blocking(newest: Rollout | None) -> list[Target]:
+    """Nodes that are not ready, those first that need somebody's help."""
+    if newest is None or newest.state in FINAL_STATES:
+        return []
+    waiting = [target for target in rollout_nodes(newest) if target.state != "Ready" or target.unknown]
+    return sorted(waiting, key=lambda target: (not (target.reason or target.refused), target.node))
+
+
+@require_POST
+def release(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
+    """Open a gate, or end a hold."""
+    row = rollout_get(rollout_id=rollout_id, targets=readable(request))
+    access.require(user_of(request), Role.OPERATOR, row.endpoint.cluster.name)
+    rollout_release(actor=actor_of(request), rollout_id=row.pk)
+    messages.success(request, f"Rollout {row.number} waits for nothing more.")
+    return redirect("endpoint", row.endpoint_id)
+
+
+@require_POST
+def rollback(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
+    """Ask for what a rollout served."""
+    row = rollout_get(rollout_id=rollout_id, targets=readable(request))
+    access.require(user_of(request), Role.OPERATOR, row.endpoint.cluster.name)
+    operation = roll_back(actor=actor_of(request), rollout_id=row.pk)
+    return redirect("operation", operation.pk)
+
+
+def apply(request: HttpRequest) -> HttpResponse:
+    """The form: a document is tried, and then applied."""
+    access.require_anywhere(user_of(request), Role.OPERATOR)
+    form = EndpointForm(request.POST or None, targets=readable(request))
+    status, preview = 200, None
+    if request.method == "POST":
+        status = 400
+        if form.is_valid():
+            try:
+                access.require(user_of(request), Role.OPERATOR, form.cleaned_data["cluster"].name)
+                if request.POST.get("step") == "apply":
+                    return once(request, lambda: _apply(request, form))
+                preview, status = _preview(form), 200
+            except HearthError as error:
+                status = error.status
+                form.take(error.errors, error.detail)
+    context = {"form": form, "form_key": request.POST.get("form_key") or fresh_key(), "preview": preview}
+    return show(
+        request,
+        "pages/endpoint_apply.html",
+        context,
+        title=FORM_TITLE,
+        section="endpoints",
+        crumbs=[("Endpoints", reverse("endpoints"))],
+        live_page=False,
+        status=status,
+    )
+
+
+def _preview(form: HearthForm) -> EndpointPreview:
+    document = manifest_read(form.cleaned_data["manifest"])
+    return endpoint_preview(cluster=form.cleaned_data["cluster"], document=document)
+
+
+def _apply(request: HttpRequest, form: HearthForm) -> str:
+    document = manifest_read(form.cleaned_data["manifest"])
+    operation = endpoint_apply(actor=actor_of(request), cluster=form.cleaned_data["cluster"], document=document)
+    return reverse("operation", args=[operation.id])
+
+
+def _url(row: Endpoint) -> str:
+    return reverse("endpoint", args=[row.pk])
+
+
+def _columns() -> list[Column]:
+    return [
+        Column("name", "Endpoint", lambda e: e.full_name, lambda e: cells.link(e.full_name, _url(e)), "name",
+               heading=True),
+        Column("cluster", "Cluster", lambda e: e.cluster.name, None, "cluster__name"),
+        Column("state", "State", _state, lambda e: cells.pill(_state(e))),
+        Column("rollout", "Rollout", lambda e: e.rollout_state or "",
+               lambda e: cells.pill(e.rollout_state) if e.rollout_state else None),
+        Column("weights", "Weights", lambda e: e.rollout_source or ""),
+        Column("image", "Image", lambda e: e.rollout_image or ""),
+    ]  # fmt: skip
+
+
+def _state(row: Endpoint) -> str:
+    if row.gone_at is not None:
+        return "Gone"
+    return str(row.status.get("state") or "Pending")
+
+
+def _rollout_columns() -> list[Column]:
+    return [
+        Column("number", "Number", lambda r: r.number, None, "number", heading=True),
+        Column("state", "State", lambda r: r.state, lambda r: cells.pill(r.state), "state"),
+        Column("message", "Message", lambda r: r.message),
+        Column("weights", "Weights", lambda r: r.source),
+        Column("image", "Image", lambda r: r.image),
+    ]

@@ -1,0 +1,215 @@
+"""Endpoints and rollouts over REST: what people see of them, what a document would do, and who may change what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+from django.conf import LazySettings
+
+from caches.models import Pin, Rollout
+from caches.services.endpoint_documents import endpoint_apply_step
+from controlplane.accounts.models import Scope, User
+from controlplane.clusters.gateway import Conflict, GatewayError, Refused
+from controlplane.operations.models import Operation
+from controlplane.serving.models import Endpoint, Instance
+from tests import factories
+from tests.api.conftest import Api, api_for
+from tests.domain.endpoints import GONE, config
+from tests.services.endpoints import EndpointWorld
+from tests.services.world import MIB, World
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def served(db: None, tmp_path: Any, settings: LazySettings) -> Iterator[EndpointWorld]:
+    made = EndpointWorld(World(tmp_path / "fleet"), settings)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def rollouts_api(operator: User) -> Api:
+    return api_for(operator, Scope.READ, Scope.ROLLOUTS_WRITE)
+
+
+def manifest(**changes: Any) -> str:
+    return yaml.safe_dump(config(**{"spec__instanceType": GONE, **changes}))
+
+
+def test_it_shows_an_endpoint_on_its_way(served: EndpointWorld, viewer_api: Api) -> None:
+    version = served.version()
+    served.apply()
+    served.round()
+    served.warm("n1")
+    served.round()
+    Endpoint.objects.update(status=served.status)
+    Instance.objects.create(
+        endpoint=served.endpoint, uid="p", name="pod", ready=True, observed_at=served.endpoint.observed_at
+    )
+
+    [item] = viewer_api.get("endpoints").json()["items"]
+    assert (item["cluster"], item["namespace"], item["name"], item["state"]) == (
+        served.world.cluster.name, "default", "chat-small", "DeploymentPending",
+    )  # fmt: skip
+    assert item["rollout"]["state"] == "Warming" and item["rollout"]["weights"] == "s3://models/llms/chat-small"
+    assert {one["type"] for one in item["conditions"]} >= {"Accepted", "WeightsCacheReady", "RolledOut"}
+    shown = viewer_api.get(f"endpoints/{item['id']}").json()
+    assert [one["name"] for one in shown["instances"]] == ["pod"]
+
+    rollout = viewer_api.get(f"rollouts/{item['rollout']['id']}").json()
+    assert (rollout["number"], rollout["message"]) == (1, "1 of 2 ready.")
+    assert rollout["version"]["digest"] == version.artifact.digest  # type: ignore[union-attr]
+    assert {node["node"]: node["state"] for node in rollout["nodes"]} == {"n1": "Ready", "n2": "Absent"}
+    assert rollout["links"]["ui"].endswith(f"/endpoints/{item['id']}")
+
+
+@pytest.mark.parametrize("status", [{}, {"conditions": "x", "state": 5, "replicas": "y"}, {"conditions": [1, {}]}])
+def test_it_shows_whatever_somebody_wrote_into_a_status(viewer_api: Api, status: Any) -> None:
+    row = factories.endpoint(status=status)
+    shown = viewer_api.get(f"endpoints/{row.pk}").json()
+    assert shown["rollout"] is None and shown["replicas"] == 0
+    assert all(one["status"] == "Unknown" and one["last_transition"] is None for one in shown["conditions"])
+
+
+def test_a_dry_run_says_what_a_document_would_do_and_writes_nothing(served: EndpointWorld, rollouts_api: Api) -> None:
+    version = served.version(size=64 * MIB)
+    body = {"cluster": served.world.cluster.name, "manifest": manifest(spec__metrics={"enabled": True})}
+    answer = rollouts_api.post("endpoints?dry_run=true", body)
+    assert answer.status_code == 200, answer.content
+    said = answer.json()
+    assert (said["name"], said["weights"], said["image"]) == (
+        "chat-small", "s3://models/llms/chat-small", "vllm/vllm-openai:latest",
+    )  # fmt: skip
+    assert said["digest"] == version.artifact.digest  # type: ignore[union-attr]
+    assert said["pools"] == [served.world.pool.full_name] and said["not_warmed"] == ""
+    assert [one["path"] for one in said["ignored"]] == ["metrics"]
+    assert {move["node"] for move in said["plan"]["moves"]} != set() and said["plan"]["total_bytes"] == 128 * MIB
+    assert not Operation.objects.exists() and not Pin.objects.exists() and not Endpoint.objects.exists()
+
+
+def test_a_dry_run_without_nodes_or_version_says_so(served: EndpointWorld, rollouts_api: Api) -> None:
+    body = {"cluster": served.world.cluster.name, "manifest": manifest(spec__instanceType="ml.p5.48xlarge")}
+    said = rollouts_api.post("endpoints?dry_run=true", body).json()
+    assert (said["digest"], said["plan"], said["pools"]) == ("", None, [])
+    assert said["not_warmed"] == "No node of a pool matches the endpoint."
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("", "manifest"),
+        ("- a\n- b\n", "manifest"),
+        ("a: 1\n---\nb: 2\n", "manifest"),
+        ("a: &x [1]\nb: *x\n", "manifest"),
+        ("a: {b: [", "manifest"),
+        ("[" * 5000, "manifest"),
+        ("!!python/object/apply:os.system ['true']", "manifest"),
+        (manifest(spec__worker__image="a b"), "spec.worker.image"),
+        (manifest(kind="Pod"), "kind"),
+    ],
+)
+def test_it_refuses_a_manifest_with_the_field(rollouts_api: Api, text: str, field: str) -> None:
+    cluster = factories.cluster()
+    for query in ("?dry_run=true", ""):
+        answer = rollouts_api.post(f"endpoints{query}", {"cluster": cluster.name, "manifest": text})
+        assert answer.status_code == 400, answer.content
+        assert field in [error["field"] for error in answer.json()["errors"]]
+    assert not Operation.objects.exists()
+
+
+def test_json_is_yaml_too(served: EndpointWorld, rollouts_api: Api) -> None:
+    body = {"cluster": served.world.cluster.name, "manifest": json.dumps(config())}
+    assert rollouts_api.post("endpoints?dry_run=true", body).status_code == 200
+
+
+def upload(served: EndpointWorld, api: Api, **changes: Any) -> Any:
+    answer = api.post("endpoints", {"cluster": served.world.cluster.name, "manifest": manifest(**changes)})
+    assert answer.status_code == 202, answer.content
+    endpoint_apply_step(operation_id=answer.json()["id"])
+    return api.get(f"operations/{answer.json()['id']}").json()
+
+
+def test_a_document_is_applied_by_the_worker(served: EndpointWorld, rollouts_api: Api) -> None:
+    applied: list[Any] = []
+    served.gateway.applied = applied
+    ended = upload(served, rollouts_api)
+    assert ended["state"] == "Succeeded" and applied == [yaml.safe_load(manifest())]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (Conflict("spec.worker.image", ("kubectl-edit",)), "endpoint:user:held-by-others", "kubectl-edit holds"),
+        (Refused("no such namespace"), "endpoint:cluster:refused", "no such namespace"),
+    ],
+)
+def test_what_the_cluster_refuses_is_the_operations_error(
+    served: EndpointWorld, rollouts_api: Api, error: GatewayError, code: str, words: str
+) -> None:
+    served.gateway.applied, served.gateway.problem = [], error
+    ended = upload(served, rollouts_api)
+    assert (ended["state"], ended["error"]["code"]) == ("Failed", code) and words in ended["error"]["detail"]
+
+
+def test_a_local_fleet_takes_no_endpoint(served: EndpointWorld, rollouts_api: Api) -> None:
+    ended = upload(served, rollouts_api)
+    assert ended["error"]["code"] == "endpoint:cluster:refused" and "no endpoints" in ended["error"]["detail"]
+
+
+def test_a_gate_is_opened_by_hand(served: EndpointWorld, rollouts_api: Api) -> None:
+    served.version()
+    served.apply()
+    served.round()
+    path = f"rollouts/{served.rollout.pk}/release"
+    for _ in range(2):
+        assert rollouts_api.post(path).status_code == 200
+    served.round()
+    assert served.rollout.state == "Switching" and len(served.gateway.deployments) == 1
+    assert rollouts_api.get(f"rollouts/{served.rollout.pk}").json()["released_by"] != ""
+    answer = rollouts_api.post(path)
+    assert (answer.status_code, answer.json()["code"]) == (409, "rollout:user:nothing-to-release")
+
+
+def test_going_back_asks_for_what_the_rollout_served(served: EndpointWorld, rollouts_api: Api) -> None:
+    served.version()
+    served.apply()
+    served.until_served()
+    first = served.rollout
+    served.version("llms/next")
+    served.apply(spec__modelSourceConfig__modelLocation="llms/next", spec__worker__image="x:2", spec__replicas=3)
+    served.round()
+    applied: list[Any] = []
+    served.gateway.applied = applied
+    answer = rollouts_api.post(f"rollouts/{first.pk}/rollback")
+    assert answer.status_code == 202, answer.content
+    endpoint_apply_step(operation_id=answer.json()["id"])
+    [document] = applied
+    assert document["spec"]["modelSourceConfig"]["modelLocation"] == "llms/chat-small"
+    assert document["spec"]["worker"]["image"] == "vllm/vllm-openai:latest"
+    assert document["spec"]["replicas"] == 3, "and nothing else is taken back"
+    newest = Rollout.objects.order_by("-number")[0]
+    answer = rollouts_api.post(f"rollouts/{newest.pk}/rollback")
+    assert (answer.status_code, answer.json()["code"]) == (409, "rollout:user:serving-already")
+
+
+def test_people_see_and_change_endpoints_of_their_clusters_alone(served: EndpointWorld) -> None:
+    other = factories.endpoint(of=factories.cluster(name="elsewhere"))
+    rollout = factories.rollout(of=other, state="Warming")
+    name = served.world.cluster.name
+    make: Callable[..., Any] = factories.user
+    scopes = (Scope.READ, Scope.ROLLOUTS_WRITE)
+    api = api_for(make(role="Operator", target=name), *scopes)
+    served.apply()
+    assert [item["cluster"] for item in api.get("endpoints").json()["items"]] == [name]
+    for path in (f"endpoints/{other.pk}", f"rollouts/{rollout.pk}"):
+        assert api.get(path).status_code == 404
+    assert api.post(f"rollouts/{rollout.pk}/release").status_code == 404
+    answer = api.post("endpoints?dry_run=true", {"cluster": "elsewhere", "manifest": manifest()})
+    assert answer.json()["errors"][0]["code"] == "endpoint:user:no-such-cluster"
+    viewer = api_for(make(role="Viewer", target=name), Scope.READ)
+    assert viewer.post("endpoints?dry_run=true", {"cluster": name, "manifest": manifest()}).status_code == 403
