@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('caches', '0014_image_holds'),
+        ("caches", "0014_image_holds"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='rollout',
-            name='parts',
-            field=models.JSONField(default=dict, help_text='of the document: what another rollout goes back to'),
+            model_name="rollout",
+            name="parts",
+            field=models.JSONField(default=dict, help_text="of the document: what another rollout goes back to"),
         ),
     ]

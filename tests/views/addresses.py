@@ -70,7 +70,7 @@ BUTTONS: dict[str, Callable[[Stage], tuple[str, dict[str, str]]]] = {
     "endpoint-preview": lambda s: ("/endpoints/new", {"cluster": "lab", "step": "preview", "manifest": MANIFEST}),
     "endpoint-apply": lambda s: ("/endpoints/new", {"cluster": "lab", "step": "apply", "manifest": MANIFEST}),
     "rollout-release": lambda s: (f"/rollouts/{s.rollout.id}/release", {}),
-    "rollout-rollback": lambda s: (f"/rollouts/{s.rollout.previous.id}/rollback", {}),
+    "rollout-rollback": lambda s: (f"/rollouts/{s.rollout.previous_id}/rollback", {}),
     "pin": lambda s: ("/pins/new", {"version": str(s.qwen.id), "pools": str(s.pool.id), "priority": "500"}),
 }  # fmt: skip
 

@@ -4,15 +4,27 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('operations', '0003_image_register'),
+        ("operations", "0003_image_register"),
     ]
 
     operations = [
         migrations.AlterField(
-            model_name='operation',
-            name='kind',
-            field=models.CharField(choices=[('ModelRegister', 'Model Register'), ('ModelRecheck', 'Model Recheck'), ('ImageRegister', 'Image Register'), ('PinWarm', 'Pin Warm'), ('PinRemove', 'Pin Remove'), ('EntryEvict', 'Entry Evict'), ('EntryScrub', 'Entry Scrub'), ('PoolDelete', 'Pool Delete'), ('EndpointApply', 'Endpoint Apply')], max_length=32),
+            model_name="operation",
+            name="kind",
+            field=models.CharField(
+                choices=[
+                    ("ModelRegister", "Model Register"),
+                    ("ModelRecheck", "Model Recheck"),
+                    ("ImageRegister", "Image Register"),
+                    ("PinWarm", "Pin Warm"),
+                    ("PinRemove", "Pin Remove"),
+                    ("EntryEvict", "Entry Evict"),
+                    ("EntryScrub", "Entry Scrub"),
+                    ("PoolDelete", "Pool Delete"),
+                    ("EndpointApply", "Endpoint Apply"),
+                ],
+                max_length=32,
+            ),
         ),
     ]
