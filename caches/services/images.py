@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, ProtectedError, Q, QuerySet
+from django.db.models import F, ProtectedError, Q
 from django.utils import timezone
 
 from caches.domain.images import ImageReference, NotAReference, parse_reference
 from caches.domain.text import plural
 from caches.models import Artifact, Image, ImageState, SourceConnection
+from caches.selectors.images import image_pools
 from caches.services import image_resolver
 from caches.services.pool_rounds import pools_mark_dirty
 from controlplane.audit.services import SYSTEM, Actor, audit_write
 from controlplane.clusters.documents import ArtifactKind
-from controlplane.clusters.models import NodePool
 from controlplane.errors import Clash, FieldError, HearthError, Invalid, Missing
 from controlplane.locks import transaction_lock
 from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind
@@ -33,7 +35,7 @@ def image_register(
     """Resolve a reference to a digest, in the background. A tag that has moved since makes another image of the same
     reference; the operation's result names it. Invalid for what is no reference; Clash while it is being registered
     from elsewhere."""
-    parsed = _parsed(reference, pull_secret)
+    parsed = _at_registry(_parsed(reference, pull_secret), connection)
     text = str(parsed)
     params: dict[str, Any] = {"reference": text, "connection_id": str(connection.pk) if connection else None}
     with transaction.atomic():
@@ -182,6 +184,12 @@ def _parsed(reference: str, pull_secret: str) -> ImageReference:
     return parsed
 
 
+def _at_registry(parsed: ImageReference, connection: SourceConnection | None) -> ImageReference:
+    """With the connection's registry where the reference names none: nodes know of no connections."""
+    host = urlsplit(connection.endpoint).netloc if connection is not None else ""
+    return replace(parsed, registry=host.lower()) if host and not parsed.registry else parsed
+
+
 def _joined(actor: Actor, row: Image, params: dict[str, Any]) -> Operation:
     """A second request while the first one works: the same operation, unless it would ask somebody else."""
     if str(row.connection_id or "") != str(params["connection_id"] or ""):
@@ -226,10 +234,7 @@ def _locked(image_id: UUID) -> Image:
 
 
 def _pools_dirty(image: Image) -> None:
-    wanting: QuerySet[NodePool] = NodePool.objects.filter(
-        pins__version__image__artifact=image.artifact_id, pins__removed_at__isnull=True
-    )
-    pools_mark_dirty(pool_ids=wanting.values_list("pk", flat=True))
+    pools_mark_dirty(pool_ids=[pool.pk for pool in image_pools(image)])
 
 
 def _marks(image: Image) -> dict[str, Any]:

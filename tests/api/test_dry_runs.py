@@ -23,6 +23,7 @@ from tests.api.rows import description, filled, parameters, populate
 pytestmark = pytest.mark.thorough
 
 BODIES: Mapping[tuple[str, str], Any] = {
+    ("post", "images/{image_id}/withdraw"): {"reason": "CVE"},
     ("post", "pins"): {"model": "gemma", "version": "gemma-2", "pools": ["cc.ww"]},
     ("patch", "pins/{pin_id}"): {"pools": ["bb.xx", "aa.yy"], "priority": 900},
     ("post", "node-pools"): {"cluster": "bb", "name": "new", "selector": {"kind": "gpu"}},
@@ -59,6 +60,7 @@ def ready_for(path: str) -> dict[str, str]:
 def test_it_can_try_out_whatever_changes_the_fleet() -> None:
     fleet = ("pins", "cache-entries", "node-pools", "operations")
     changes = [(method, path) for method, path in CALLS if path.split("/")[0] in fleet and method != "get"]
+    changes.append(("post", "images/{image_id}/withdraw"))
 
     assert sorted(DRY) == sorted(changes)
 

@@ -32,6 +32,7 @@ BODIES: Mapping[str, Any] = {
     "node-pools": {"cluster": "bb", "name": "new", "selector": {"kind": "gpu"}},
     "images": {"reference": "registry.example/new:v1"},
     "images/{image_id}/revoke": {"reason": "CVE"},
+    "images/{image_id}/withdraw": {"reason": "CVE"},
     "pins": {"model": "opt", "version": "opt-2", "pools": ["cc.ww"]},
     "source-connections": {"name": "new", "type": "S3", "allowed": ["models"]},
     "tokens": {"name": "new", "scopes": ["read"]},

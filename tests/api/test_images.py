@@ -9,7 +9,7 @@ import pytest
 from caches.models import Image
 from caches.services.image_resolving import image_resolve_step
 from tests import factories
-from tests.api.conftest import Api
+from tests.api.conftest import Api, api_for
 from tests.api.rows import populate, walk
 from tests.services.registries import Registry, use
 
@@ -87,6 +87,49 @@ def test_it_revokes_and_restores_every_reference_of_a_digest(operator_api: Api) 
     assert operator_api.post(f"images/{second.pk}/restore").json()["revocation"] is None
     assert operator_api.delete(f"images/{second.pk}").status_code == 204
     assert operator_api.get(f"images/{second.pk}").status_code == 404
+
+
+def test_it_withdraws_an_image_after_showing_what_that_does(operator_api: Api) -> None:
+    pool = factories.pool(of=factories.cluster(type="Kubernetes"))
+    node, image = factories.node(of=pool), factories.image()
+    factories.pin(of=factories.version(image=image), pools=(pool,), artifacts=["Weights", "Image"])
+    factories.entry(on=node, of=image.artifact)
+    path = f"images/{image.pk}/withdraw"
+
+    plan = operator_api.post(f"{path}?dry_run=true", {"reason": "CVE"}).json()
+
+    evicted = [(line["artifact"], line["reason"]) for line in plan["evictions"]]
+    assert evicted == [(image.reference, "Unreferenced")]
+    assert operator_api.get(f"images/{image.pk}").json()["revocation"] is None
+    done = operator_api.post(path, {"reason": "CVE"}).json()
+    assert done["revocation"]["reason"] == "CVE" and done["revocation"]["withdrawn_at"]
+    assert operator_api.post(f"images/{image.pk}/restore").json()["revocation"] is None
+
+
+def test_nobody_withdraws_an_image_from_pools_beyond_their_reach(db: None) -> None:
+    cluster = factories.cluster(type="Kubernetes")
+    mine, theirs = factories.pool(of=cluster), factories.pool(of=cluster)
+    image = factories.image()
+    factories.pin(of=factories.version(image=image), pools=(mine, theirs), artifacts=["Weights", "Image"])
+    person = factories.user(role="Operator", target=mine.full_name)
+
+    answer = api_for(person, "read", "evict").post(f"images/{image.pk}/withdraw", {"reason": "CVE"})
+
+    assert answer.status_code == 403
+    image.refresh_from_db()
+    assert image.revoked_at is None
+
+
+def test_it_registers_through_a_connection_to_a_registry_and_no_other(operator_api: Api) -> None:
+    factories.connection(name="disk")
+    factories.connection(name="images", type="Registry", endpoint="https://Registry.example:5000", allowed=["*"])
+
+    refused = operator_api.post("images", {"reference": "serving:v1", "connection": "disk"})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "connection")
+
+    assert operator_api.post("images", {"reference": "serving:v1", "connection": "images"}).status_code == 202
+    (image,) = walk(operator_api, "images")
+    assert (image["reference"], image["connection"]) == ("registry.example:5000/serving:v1", "images")
 
 
 def test_it_says_which_image_serves_a_version(operator_api: Api, viewer_api: Api) -> None:

@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from caches.api.serializers.catalogue import RefusalSerializer
-from caches.api.serializers.common import ObjectSerializer
+from caches.api.serializers.common import NameField, ObjectSerializer
 from caches.models import Image, ImageState
 from controlplane.rest.validation import Input
 
@@ -26,12 +26,14 @@ class RevocationSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField(source="revoked_at")
     by = serializers.CharField(source="revoked_by")
     reason = serializers.CharField(source="revoked_reason")
+    withdrawn_at = serializers.DateTimeField(allow_null=True, help_text="since when no node is to keep it")
 
 
 class ImageDetailSerializer(ObjectSerializer):
     reference = serializers.CharField()
     registry = serializers.CharField(help_text="empty: the reference names none")
     repository = serializers.CharField()
+    connection = serializers.CharField(source="connection.name", allow_null=True, default=None)
     pull_secret = serializers.CharField(help_text="the name of the secret, never its content")
     state = serializers.ChoiceField(choices=ImageState.choices)
     refusal = serializers.SerializerMethodField()
@@ -58,6 +60,9 @@ class ImageDetailSerializer(ObjectSerializer):
 
 class ImageInput(Input):
     reference = serializers.CharField(max_length=300, help_text="[registry/]repository[:tag][@digest]")
+    connection = NameField(
+        max_length=63, required=False, allow_null=True, default=None, help_text="of type Registry; null: anonymously"
+    )
     pull_secret = serializers.CharField(
         max_length=253,
         required=False,
