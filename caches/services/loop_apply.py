@@ -59,7 +59,7 @@ def plan_apply(
     problems += image_holders_apply(pool=pool, nodes=nodes, view=view, plan=plan, gateway=gateway, now=now)
     problems += labels_apply(nodes=nodes, rows=entries, leaving=leaving, gateway=gateway, now=now, budget=budget)
     if pool.startup_taint:
-        problems += cold_taints_remove(nodes=nodes, view=view, plan=plan, gateway=gateway)
+        problems += cold_taints_remove(nodes=nodes, view=view, plan=plan, gateway=gateway, budget=budget)
     return list(dict.fromkeys(problems))  # a secret that nobody can read is missed by specs and by manifests
 
 

@@ -1,9 +1,9 @@
-"""What Hearth itself has changed of a node's labels, known before the watcher tells of it."""
+"""What Hearth itself has changed of a node's labels and taints, known before the watcher tells of it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -29,3 +29,8 @@ def node_labels_told(patches: Mapping[UUID, Mapping[str, str | None]]) -> int:
             [ids, [json.dumps(patches[key]) for key in ids]],
         )
     return len(ids)
+
+
+def node_taints_told(*, node_id: UUID, taints: Sequence[str]) -> None:
+    """The cluster has left the node these taints."""
+    Node.objects.filter(pk=node_id, lost_at=None).update(taints=list(taints))

@@ -10,7 +10,7 @@ import pytest
 
 from caches.domain.planning import plan
 from caches.domain.pool_view import DailyWindow, EntryView, NodeView, PinView, PoolView
-from caches.domain.warming import is_warm
+from caches.domain.warming import warm_nodes
 from controlplane.clusters.documents import EntryState, NodeState
 from tests.domain.world import NOW, entry, node, pin, view
 
@@ -19,7 +19,7 @@ CLOSED = DailyWindow(time(1), time(2), "UTC")
 
 def warm(a: NodeView, pins: list[PinView], **fields: Any) -> bool:
     world: PoolView = view([a, node("other")], pins, **fields)
-    return is_warm(plan(world, NOW), a)
+    return a.uid in warm_nodes(plan(world, NOW), world.nodes)
 
 
 def failing(attempts: int, *, due: bool) -> EntryView:
@@ -57,7 +57,7 @@ def test_it_waits_until_a_new_node_has_settled_and_reported() -> None:
 @pytest.mark.parametrize("state", [state for state in NodeState if state is not NodeState.READY])
 def test_a_node_that_is_not_ready_is_not_warm(state: NodeState) -> None:
     ready = node("a", entry("m"))
-    assert not is_warm(plan(view([ready], [pin("m")]), NOW), replace(ready, state=state))
+    assert not warm_nodes(plan(view([ready], [pin("m")]), NOW), [replace(ready, state=state)])
 
 
 def test_it_does_not_wait_for_what_has_no_room() -> None:
@@ -78,3 +78,11 @@ def test_it_gives_up_on_a_copy_that_fails_again_and_again(attempts: int, expecte
 
 def test_leftovers_that_no_pin_wants_hold_nothing_up() -> None:
     assert warm(node("a", entry("m"), entry("old", EntryState.REPAIRING)), [pin("m")])
+
+
+def test_each_node_is_judged_by_its_own_copies() -> None:
+    """What fails for good on one node is awaited on another."""
+    helpless, hopeful = node("a", failing(3, due=True)), node("b", failing(1, due=True))
+    done, waiting = node("c", entry("m")), node("d")
+    nodes = [helpless, hopeful, done, waiting]
+    assert warm_nodes(plan(view(nodes, [pin("m")]), NOW), nodes) == {helpless.uid, done.uid}

@@ -67,10 +67,15 @@ def rounds(world: KubeWorld, patience_seconds: float = 120.0) -> list[float]:
     One that the cluster did not answer, or that it asked to wait with, is begun again.
     """
     taken: list[float] = []
-    while not taken or PoolLoop.objects.filter(pool=world.pool, wanted_round__gt=F("done_round")).exists():
+
+    def one() -> bool:
         started = time.monotonic()
-        until(lambda: pool_reconcile(pool_id=world.pool.pk) is not None, "a round", seconds=patience_seconds)
-        taken.append(time.monotonic() - started)
+        done = pool_reconcile(pool_id=world.pool.pk) is not None
+        taken.extend([time.monotonic() - started] if done else [])
+        return done
+
+    while not taken or PoolLoop.objects.filter(pool=world.pool, wanted_round__gt=F("done_round")).exists():
+        until(one, "a round", seconds=patience_seconds)
     return taken
 
 

@@ -53,6 +53,7 @@ def test_it_takes_it_at_once_where_nothing_is_pinned(tainted: World) -> None:
 
 def test_it_says_so_once(tainted: World) -> None:
     tainted.reconcile()
+    tainted.reconcile()  # the watcher has not told of it yet
     tainted.observe()
     tainted.reconcile()
     assert AuditEvent.objects.filter(action="node.warmed").count() == 1
