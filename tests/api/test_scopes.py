@@ -18,6 +18,7 @@ pytestmark = pytest.mark.thorough
 
 READ, ADMIN = Scope.READ, Scope.ADMIN
 MODELS, PINS, EVICT, FLEET = Scope.MODELS_WRITE, Scope.PINS_WRITE, Scope.EVICT, Scope.FLEET_WRITE
+ROLLOUTS = Scope.ROLLOUTS_WRITE
 # What a token needs for each call. None: any token, whatever its scopes.
 NEEDS: dict[tuple[str, str], Scope | None] = {
     ("GET", "audit-events"): READ,
@@ -31,6 +32,9 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("POST", "clusters"): FLEET,
     ("GET", "clusters/{name}"): READ,
     ("POST", "clusters/{name}/adopt"): FLEET,
+    ("GET", "endpoints"): READ,
+    ("POST", "endpoints"): ROLLOUTS,
+    ("GET", "endpoints/{endpoint_id}"): READ,
     ("GET", "images"): READ,
     ("POST", "images"): MODELS,
     ("GET", "images/{image_id}"): READ,
@@ -69,6 +73,10 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("GET", "pins/{pin_id}"): READ,
     ("PATCH", "pins/{pin_id}"): PINS,
     ("DELETE", "pins/{pin_id}"): PINS,
+    ("GET", "rollouts"): READ,
+    ("GET", "rollouts/{rollout_id}"): READ,
+    ("POST", "rollouts/{rollout_id}/release"): ROLLOUTS,
+    ("POST", "rollouts/{rollout_id}/rollback"): ROLLOUTS,
     ("GET", "source-connections"): READ,
     ("POST", "source-connections"): FLEET,
     ("GET", "source-connections/{name}"): READ,
@@ -92,7 +100,7 @@ def call(api: Api, method: str, path: str, **kwargs: Any) -> Any:
     return api.call(method, path, {} if method in ("POST", "PATCH") and not path.endswith(BODILESS) else None, **kwargs)
 
 
-BODILESS = ("/evict", "/retry", "/scrub", "/cancel", "/recheck", "/restore")
+BODILESS = ("/evict", "/retry", "/scrub", "/cancel", "/recheck", "/restore", "/release", "/rollback")
 
 
 def test_it_has_every_call_of_the_description_in_this_table() -> None:
