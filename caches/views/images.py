@@ -15,17 +15,19 @@ from caches.filters import ImageFilter
 from caches.forms import HearthForm, ImageForm
 from caches.models import Image, ImageState
 from caches.selectors.catalogue import versions_list
+from caches.selectors.entries import entries_list
 from caches.selectors.images import image_get, images_list
 from caches.selectors.operations import operations_list
 from caches.services import images as services
-from caches.views.base import curl, filtered, show, user_of, version_url
+from caches.views.base import curl, filtered, readable, show, user_of, version_url
+from caches.views.columns import entry_columns, entry_export_columns
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role
 from controlplane.errors import HearthError, Invalid
 from controlplane.web import cells
 from controlplane.web.form_keys import fresh_key, once
-from controlplane.web.tables import Column, Table
+from controlplane.web.tables import Column, Table, wanted_format
 
 
 def images(request: HttpRequest, suffix: str = "") -> HttpResponse:
@@ -72,6 +74,19 @@ def image(request: HttpRequest, image_id: UUID, suffix: str = "") -> HttpRespons
         caption="Model versions that it serves",
         url=version_url,
     )
+    warm_columns = entry_columns(version=False)
+    if wanted_format(request, suffix):
+        warm_columns += entry_export_columns()
+    warm = Table(
+        request,
+        entries_list(targets=readable(request)).filter(artifact=found.artifact_id, node__lost_at__isnull=True),
+        warm_columns,
+        name="held",
+        caption="Where it is",
+        url=lambda row: reverse("entry", args=[row.id]),
+        default_sort="node",
+        prefix="h",
+    )
     context = {
         "image": found,
         "operation": operations_list().filter(subject_type="image", subject_id=str(found.pk)).first(),
@@ -85,7 +100,7 @@ def image(request: HttpRequest, image_id: UUID, suffix: str = "") -> HttpRespons
         title=found.reference,
         section="images",
         crumbs=[("Images", reverse("images"))],
-        tables=(served,),
+        tables=(served, warm),
         suffix=suffix,
     )
 
