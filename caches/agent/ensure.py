@@ -22,6 +22,7 @@ from caches.agent.record import Meter
 from caches.agent.store import Store, name_of
 from caches.agent.tuning import Tuning
 from caches.domain.manifests import case_collisions, manifest_digest, path_problem
+from caches.domain.states import NO_MANIFEST
 from caches.sources.base import Source
 from controlplane.clusters.documents import ConnectionSpec, DesiredEntry, EntryState, FileRecord, Manifest, Reason
 from controlplane.clusters.gateway import GatewayError, NotFound
@@ -181,8 +182,7 @@ class Ensure:
             manifest = self.tools.link.manifest(self.line.digest)
             found = manifest_digest(manifest.files)
         except NotFound as error:
-            raise Transient("agent:hearth:no-manifest", "The manifest is not published yet.",
-                            reason=Reason.INTERNAL) from error  # fmt: skip
+            raise Transient("agent:hearth:no-manifest", NO_MANIFEST, reason=Reason.INTERNAL) from error
         except GatewayError as error:
             raise _unreachable(error) from error
         except ValueError as error:

@@ -59,6 +59,8 @@ STEPS: Mapping[EntryState, frozenset[EntryState]] = {
     EntryState.LOST: frozenset(),
 }
 
+# What an agent says that was told of an artifact and finds no manifest of it: somebody removed it from the cluster.
+NO_MANIFEST = "The manifest is not published yet."
 _PRESENT = frozenset({EntryState.READY, EntryState.REPAIRING})
 _IN_FLIGHT = frozenset({EntryState.QUEUED, EntryState.DOWNLOADING, EntryState.VERIFYING})
 _PERMANENT = frozenset(

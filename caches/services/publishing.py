@@ -14,17 +14,19 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from caches.domain.manifests import manifest_decode
-from caches.models import Artifact, ModelVersion, PoolLoop, PublishedManifest, VersionState
+from caches.domain.states import NO_MANIFEST
+from caches.models import Artifact, CacheEntry, ModelVersion, PoolLoop, PublishedManifest, VersionState
 from caches.selectors.artifact_facts import ArtifactOrigin, artifact_origins
 from caches.services.connections import connection_spec
 from caches.sources.secrets import read_secret
 from controlplane.clusters.codec import dumps
-from controlplane.clusters.documents import ArtifactKind, ConnectionSpec, Origin
+from controlplane.clusters.documents import ArtifactKind, ConnectionSpec, EntryState, Origin
 from controlplane.clusters.gateway import ClusterGateway
 from controlplane.clusters.models import Cluster
 from controlplane.errors import HearthError
 
 AGAIN_AFTER = timedelta(minutes=5)
+MISSED_AFTER = timedelta(seconds=10)  # what an agent does not find any more; less would be its view of before
 AT_ONCE = 50  # of those that no node is told of in this round
 
 
@@ -44,12 +46,13 @@ def artifacts_publish(
         .defer("artifact__manifest")
     }
     hashes = {digest: _hash(origins.get(digest), secrets) for digest in wanted}
+    missed = _missed(cluster)
     due = [
         digest
         for digest in sorted(wanted)
         if (row := known.get(digest)) is None
         or row.origin_hash != hashes[digest]
-        or row.published_at <= now - AGAIN_AFTER
+        or row.published_at <= now - (MISSED_AFTER if digest in missed else AGAIN_AFTER)
     ]
     later = [digest for digest in due if digest not in first][:AT_ONCE]
     names = sorted({digest for digest in due if digest in first}) + later
@@ -64,6 +67,14 @@ def artifacts_publish(
                 defaults={"origin_hash": hashes[digest], "published_at": now},
             )
     return problems
+
+
+def _missed(cluster: Cluster) -> set[str]:
+    """What some node was told of and did not find published."""
+    failed = CacheEntry.objects.filter(
+        node__cluster=cluster, node__lost_at=None, state=EntryState.FAILED, message=NO_MANIFEST
+    )
+    return set(failed.values_list("artifact__digest", flat=True))
 
 
 def origin_of(found: ArtifactOrigin) -> Origin:

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from caches.models import Artifact, PublishedManifest, SourceConnection
+from caches.domain.states import NO_MANIFEST
+from caches.models import Artifact, CacheEntry, PublishedManifest, SourceConnection
 from caches.services.pins import PinSpec, pin_create
-from caches.services.publishing import AGAIN_AFTER, AT_ONCE, artifacts_publish, published_forget
+from caches.services.publishing import AGAIN_AFTER, AT_ONCE, MISSED_AFTER, artifacts_publish, published_forget
 from controlplane.audit.services import Actor
+from controlplane.clusters.documents import EntryState
 from controlplane.clusters.gateway import NotFound, Unreachable
+from controlplane.clusters.models import Node
 from tests import factories
 from tests.services.faulty import FaultyGateway, faulty
 from tests.services.world import MIB, World, version_of
@@ -60,6 +63,22 @@ def test_it_looks_after_a_manifest_now_and_then(world: World, gateway: FaultyGat
     world.gateway.delete_manifest(version.artifact.digest)
     publish(world, gateway, now=timezone.now() + AGAIN_AFTER + timedelta(seconds=1))
     assert world.links["n1"].manifest(version.artifact.digest).size_bytes == 100 * MIB
+
+
+def test_what_a_node_does_not_find_is_published_again_at_once(world: World, gateway: FaultyGateway) -> None:
+    """Somebody removed it by hand; five minutes would be five minutes of a cold node."""
+    version = version_of(100 * MIB)
+    start = timezone.now()
+    publish(world, gateway, now=start)
+    node = Node.objects.get(name="n1")
+    entry = factories.entry(on=node, of=version.artifact, state=EntryState.FAILED, message=NO_MANIFEST)
+    publish(world, gateway, now=start + MISSED_AFTER / 2)
+    assert len(published(gateway)) == 1, "that was its view of before"
+    publish(world, gateway, now=start + MISSED_AFTER)
+    assert len(published(gateway)) == 2
+    CacheEntry.objects.filter(pk=entry.pk).update(message="The disk is full.")
+    publish(world, gateway, now=start + 3 * MISSED_AFTER)
+    assert len(published(gateway)) == 2
 
 
 def test_another_cluster_at_the_same_address_is_told_everything_at_once(world: World, gateway: FaultyGateway) -> None:
