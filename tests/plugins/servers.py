@@ -33,6 +33,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     """Set the addresses: earlier than pytest-django, which loads the settings in this same hook."""
     if _OURS not in os.environ:
         _prepare_session(early_config)
+    _divide_ports()
     _choose_valkey()
     early_config.add_cleanup(_held.close)
     return (yield)
@@ -55,6 +56,12 @@ def _prepare_session(config: pytest.Config) -> None:
     # Both: pytest skips its clean-up when it fails early, and closing twice does no harm.
     config.add_cleanup(stack.close)
     atexit.register(stack.close)
+
+
+def _divide_ports() -> None:
+    """Workers start servers at the same moments: what one has chosen and not opened yet, no other may choose."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw7").removeprefix("gw")
+    ports._CHOICES = ports._CHOICES[int(worker) % 8 :: 8]
 
 
 def _choose_valkey() -> None:
