@@ -37,13 +37,14 @@ def test_it_runs_a_group_in_one_worker_before_single_tests(tmp_path: Path) -> No
     (tmp_path / "test_suite.py").write_text(SUITE)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = xdist_group\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "-p", "tests.plugins.groups",
+        [sys.executable, "-m", "pytest", "-rA", "-n", "2", "--dist", "loadgroup", "-p", "tests.plugins.groups",
          "-p", "no:django", "-p", "no:cacheprovider", "--strict-markers", "-c", "pytest.ini"],
         cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASSED test_suite.py::test_together[0]" in done.stdout and "@kube" not in done.stdout
     told = [path.read_text().splitlines() for path in tmp_path.glob("*.told")]
     assert sorted(len([line for line in lines if "together" in line]) for lines in told)[-1] == 6
     [group] = [lines for lines in told if "together" in lines[0]]

@@ -37,6 +37,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item._id = replace(item._id, names=(*above, f"{name}@{group}"))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """What is reported of a test has the name by which it can be run. A worker still needs the other one."""
+    written = None if os.environ.get("PYTEST_XDIST_WORKER") else _WRITTEN.match(report.nodeid)
+    if written:
+        report.nodeid = report.nodeid.replace(f"@{written[1]}", "", 1)
+
+
 def _group(item: pytest.Item) -> str:
     mark = item.get_closest_marker("xdist_group")
     return str(mark.args[0]) if mark else ""
