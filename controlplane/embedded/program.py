@@ -85,7 +85,8 @@ def stop_running(state: Path, within: float = 60.0) -> None:
     except PermissionError:
         raise EmbeddedError(f"Process {pid} belongs to another user. Stop it as that user.") from None
     until = time.monotonic() + within
-    while holder(state) == pid:
+    # The program lets go of its own state first, and of its Kubernetes when that has put the machine back.
+    while pid in (holder(state), holder(state / "kube")):
         if time.monotonic() > until:
             raise EmbeddedError(f"Process {pid} does not stop. End it with 'kill -9 {pid}'; nothing else stays behind.")
         time.sleep(0.1)

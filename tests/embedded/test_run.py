@@ -207,6 +207,22 @@ def test_it_bears_that_the_one_that_runs_is_out_of_reach(
             program.stop_running(tmp_path)
 
 
+def test_it_waits_until_the_kubernetes_of_the_program_has_put_the_machine_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holders = {tmp_path: iter([77, 77, None, None, None]), tmp_path / "kube": iter([77, 77, 77, None])}
+    asked: list[Path] = []
+
+    def scripted(state: Path) -> int | None:
+        asked.append(state)
+        return next(holders[state])
+
+    monkeypatch.setattr(program, "holder", scripted)
+    monkeypatch.setattr("os.kill", lambda pid, number: None)
+    program.stop_running(tmp_path)
+    assert asked.count(tmp_path / "kube") == 4, "not gone before its second lock is"
+
+
 def test_it_has_nothing_to_stop_where_nothing_runs(tmp_path: Path) -> None:
     program.stop_running(tmp_path / "none")
     out = io.StringIO()
