@@ -53,7 +53,7 @@ class Place:
         return subprocess.Popen([*MANAGE, *arguments], cwd=ROOT, env={**os.environ, "DATABASE_URL": self._url})
 
     def prepare(self) -> None:
-        assert self.manage("migrate", "--skip-checks", "--verbosity", "0").wait(100) == 0
+        assert self.manage("migrate", "--skip-checks", "--verbosity", "0").wait(250) == 0
         with psycopg.connect(self._url) as database:
             database.execute(NEW_CLUSTER, (new_id(), str(self.fleet.folder)))
 
@@ -90,6 +90,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(600)
 def test_it_heals_after_every_interruption(place: Place) -> None:
     until(place.agrees, "the rows are like the fleet")
 
