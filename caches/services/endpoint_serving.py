@@ -32,6 +32,7 @@ from controlplane.clusters.endpoints import ROLLOUT_ANNOTATION, EndpointName, Wo
 from controlplane.clusters.gateway import ClusterGateway, Refused
 from controlplane.serving.models import Endpoint
 
+NO_IMAGES = "No endpoint warms its image by itself yet: pods pull it. A pin that names Image among its artifacts does."
 ASK_AGAIN = timedelta(seconds=15)  # for a version that could not be registered
 
 
@@ -93,6 +94,7 @@ def endpoint_serve(
         reason=rollout.reason,
         message=rollout.message,
         weights=weights,
+        image=CacheFacts("Pending", 0, 0, NO_IMAGES) if spec.cache.image else None,
         work=_work(rollout, work),
     )
     return Outcome(status, spec, targets, weights)

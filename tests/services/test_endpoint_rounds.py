@@ -198,6 +198,18 @@ def test_what_has_no_meaning_is_a_condition(served: EndpointWorld) -> None:
     assert (status, reason) == ("True", "Unsupported") and "metrics:" in message and "brandNew:" in message
 
 
+def test_an_image_cache_that_is_asked_for_is_not_said_to_be_there(served: EndpointWorld) -> None:
+    served.version()
+    served.apply()
+    served.until_served()
+    assert served.condition("ImageCacheReady")[:2] == ("False", "Pending")
+    assert served.status["imageCacheStatus"]["readyNodes"] == 0
+    assert served.status["state"] == "DeploymentComplete", "and it holds nothing up"
+    served.apply(spec__modelCacheConfig__imageCache__enabled=False)
+    served.round()
+    assert "ImageCacheReady" not in {one["type"] for one in served.status["conditions"]}
+
+
 def test_a_place_that_no_connection_allows_is_asked_for(served: EndpointWorld) -> None:
     served.apply(spec__modelSourceConfig__s3Storage__bucketName="others")
     served.round()

@@ -1,0 +1,88 @@
+"""The rights of deploy/endpoints: Hearth's own account does with them all that endpoints need, and has no other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.clusters.endpoints import CacheMirror, MirrorKind
+from controlplane.clusters.gateway import GatewayError, Kind, Refused
+from controlplane.clusters.kubernetes import names
+from controlplane.clusters.kubernetes.gateway import KubernetesGateway
+from controlplane.clusters.kubernetes.install import documents
+from tests.contracts.observing import changes
+from tests.kube.endpoint_kinds import API, ENDPOINTS, endpoint_kinds
+from tests.kube.guarded import Guarded
+from tests.kube.test_endpoint_adapter import CONFIG, OF
+from tests.kube.test_endpoint_adapter import documents as served
+from tests.kube.test_rights import RBAC, Recorded
+from tests.waiting import until
+
+STATUS = {"state": "Ready", "readyNodes": 1, "targetNodes": 1, "message": ""}
+
+
+@contextlib.contextmanager
+def bound(guarded: Guarded, *roles: str) -> Iterator[None]:
+    """As the runbook binds them in a namespace."""
+    paths = []
+    for role in roles:
+        paths.append(f"/apis/{RBAC}/namespaces/default/rolebindings/test-{role}")
+        binding = {
+            "apiVersion": RBAC, "kind": "RoleBinding", "metadata": {"name": f"test-{role}"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": "hearth", "namespace": names.SYSTEM_NAMESPACE}],
+        }  # fmt: skip
+        guarded.admin.apply(paths[-1], binding, manager="test")
+    try:
+        yield
+    finally:
+        for path in paths:
+            guarded.admin.delete(path)
+
+
+def serves(gateway: KubernetesGateway) -> bool:
+    try:
+        gateway.apply_served(*served())
+    except GatewayError:
+        return False
+    return True
+
+
+def test_hearth_serves_with_the_rights_it_is_given_and_uses_all_of_them(guarded: Guarded) -> None:
+    gateway = guarded.hearth()
+    with endpoint_kinds(guarded.admin):
+        recorded = Recorded(gateway.client)
+        until(lambda: gateway.list(Kind.ENDPOINT).items == (), "the account may list them")
+        for kind in (Kind.ENDPOINT, Kind.JUMPSTART_MODEL):
+            changes(gateway, kind, gateway.list(kind).token)
+        gateway.apply_endpoint(CONFIG)
+        uid = guarded.admin.get(f"{API}/namespaces/default/{names.CONFIGS}/chat-small")["metadata"]["uid"]
+        gateway.set_endpoint_finalizer(OF, uid, True)
+        gateway.set_endpoint_status(OF, uid, {"state": "DeploymentPending"})
+        for mirror in MirrorKind:
+            spec = {"image": "x"} if "Image" in mirror else {"hostPath": "/x"}
+            gateway.apply_cache_mirror(CacheMirror(mirror, "default", "m", spec, STATUS))
+            gateway.delete_cache_mirror(mirror, "default", "m")
+        with pytest.raises(Refused):
+            gateway.apply_served(*served())
+        with bound(guarded, "hearth-endpoints", "hearth-services"):
+            until(lambda: serves(gateway), "the API server has heard of the bindings")
+            assert gateway.workload_status("default", "chat-small") is not None
+            gateway.delete_served("default", "chat-small")
+        gateway.set_endpoint_finalizer(OF, uid, False)
+        gateway.delete_endpoint(OF, uid)
+    used = {(resource, verb) for _, resource, verb in recorded.rights}
+    roles = {item["metadata"]["name"]: item["rules"] for item in documents(ENDPOINTS) if item["kind"] == "ClusterRole"}
+    given = {
+        (resource, verb)
+        for name in ("hearth-endpoint-kinds", "hearth-services")
+        for rule in roles[name]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    # Applying what is not there yet is a creation too; both kinds of endpoint are written alike.
+    alike = {(resource.replace("jumpstartmodels", names.CONFIGS), verb) for resource, verb in given if verb != "create"}
+    assert alike <= used
+    assert {right for right in used if right[0] != "deployments" or right[1] == "get"} <= given
