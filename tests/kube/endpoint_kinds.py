@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.install import DEFINITION, documents, install, object_path
 from controlplane.embedded.processes import ROOT
@@ -31,6 +32,10 @@ def endpoint_kinds(client: KubeClient, *, policies: bool = False) -> Iterator[No
         yield
     finally:
         remove_policies(client, objects)
+        for item in objects:
+            if item["apiVersion"].startswith("rbac."):
+                client.delete(object_path(client, item))
+        until(lambda: not hearth_may(client), "nobody has a right to them any more")
         definitions = [item for item in objects if item["kind"] == DEFINITION]
         for item in definitions:
             release(client, item["spec"]["names"]["plural"])
@@ -69,3 +74,14 @@ class Kubectl:
     def table(self, *arguments: str) -> list[list[str]]:
         """The words of each line of ``kubectl get``."""
         return [line.split() for line in self("get", *arguments).splitlines()]
+
+
+def hearth_may(client: KubeClient) -> bool:
+    """Whether Hearth's account may still read these kinds: what a test of its rights would find too much."""
+    asked = {"group": API.split("/")[2], "version": "v1", "resource": "inferenceendpointconfigs", "verb": "list"}
+    document = {
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {"user": f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:hearth", "resourceAttributes": asked},
+    }  # fmt: skip
+    made = client.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", document, manager="test")
+    return bool(made["status"]["allowed"])
