@@ -84,7 +84,9 @@ def test_who_is_away_gets_nothing_and_keeps_what_is_its_own(policy: RoutingPolic
 
 @pytest.mark.parametrize("policy", [PREFIX, LEAST, RANDOM])
 @pytest.mark.parametrize(
-    "nobody", [{"members": ()}, {"away": frozenset(RANKED)}, {"members": (Member("a", 0.0),)}], ids=str
+    "nobody",
+    [{"members": ()}, {"away": frozenset(RANKED)}, {"members": (Member("a", 0.0),)}],
+    ids=["none", "all away", "no weight"],
 )
 def test_it_says_when_there_is_nobody(policy: RoutingPolicy, nobody: dict[str, Any]) -> None:
     assert chosen(at(policy, **nobody)) == Decision("", Outcome.NOBODY)
