@@ -175,6 +175,9 @@ def bounded(document: object, problems: Problems) -> bool:
         following: list[object] = []
         for value in level:
             if isinstance(value, Mapping):
+                if not all(isinstance(name, str) for name in value):
+                    problems.refuse("", "not-json", "The document has names that are no texts.")
+                    return False
                 following += value.values()
             elif isinstance(value, list):
                 following += value

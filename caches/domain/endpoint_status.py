@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -170,12 +169,3 @@ def mirror_status(cache: CacheFacts, *, digest: str = "") -> Json:
 def weights_mirror_name(endpoint: str) -> str:
     """As the documents name them: ``example-model-cache`` for the endpoint ``example``."""
     return f"{endpoint}-model-cache"
-
-
-def image_mirror_name(image: str, instance_type: str) -> str:
-    """``iic-``, the image's last path parts, the instance type and a mark: one for all endpoints that share both."""
-    path = re.split("[@:]", image.rpartition("/")[0] + "/" + re.split("[@:]", image.rpartition("/")[2])[0])
-    words = "-".join(path[-1].strip("/").split("/")[-2:])
-    mark = hashlib.sha256(f"{image} {instance_type}".encode()).hexdigest()[:4]
-    plain = re.sub("[^a-z0-9]+", "-", f"iic-{words}-{instance_type}".lower()).strip("-")
-    return f"{plain[:58].rstrip('-')}-{mark}"

@@ -32,6 +32,7 @@ from controlplane.operations.services import (
     operation_start,
     operation_succeed,
 )
+from controlplane.serving.services import storable
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +64,20 @@ def manifest_read(text: str) -> Mapping[str, Any]:
         wrong = FieldError("manifest", "endpoint:user:manifest", problem)
         raise Invalid("endpoint:user:manifest", problem, next_step="Send one endpoint at a time.", errors=[wrong])
     found: Mapping[str, Any] = documents[0]
+    reading = read_endpoint(found)
+    if reading.spec is None:
+        raise _refused(reading.refusals)
+    if storable(found) != found:
+        problem = "The manifest has zero bytes or halves of characters."
+        wrong = FieldError("manifest", "endpoint:user:manifest", problem)
+        raise Invalid("endpoint:user:manifest", problem, next_step="Send plain text.", errors=[wrong])
     return found
 
 
 def _tokens(text: str) -> list[Any]:
     try:
         return list(yaml.scan(text, Loader=yaml.CSafeLoader))
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):
         return []  # the reading proper says what is wrong
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -85,16 +86,32 @@ def instances_forget(*, cluster_id: UUID, uids: Collection[str]) -> None:
     Instance.objects.filter(endpoint__cluster_id=cluster_id, uid__in=list(uids)).delete()
 
 
+def storable(value: Any) -> Any:
+    """The same JSON without what PostgreSQL cannot hold: zero bytes and halves of characters become U+FFFD.
+
+    A document is anybody's, and one that could not be stored would keep all others from being seen.
+    """
+    if isinstance(value, str):
+        if "\x00" not in value and value.isascii():
+            return value
+        return value.replace("\x00", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, Mapping):
+        return {storable(str(name)): storable(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [storable(inner) for inner in value]
+    return value
+
+
 def _fields(item: ObservedEndpoint) -> dict[str, object]:
     return {
         "kind": item.of.kind,
         "namespace": item.of.namespace,
         "name": item.of.name,
         "generation": item.generation,
-        "document": dict(item.spec),
-        "annotations": dict(item.annotations),
+        "document": storable(item.spec),
+        "annotations": storable(item.annotations),
         "finalizers": list(item.finalizers),
-        "status": dict(item.status),
+        "status": storable(item.status),
         "deleting_at": item.deleting_at,
         "gone_at": None,
     }

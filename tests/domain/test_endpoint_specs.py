@@ -204,6 +204,7 @@ def test_a_document_that_is_too_large_or_too_deep_is_not_looked_at() -> None:
         deep = {"a": deep}
     assert refused(config(spec__deep=deep)) == {"": "too-deep"}
     assert refused(config(spec__replicas=float("nan"))) == {"": "not-json"}
+    assert refused(config(metadata__annotations={1: "x"})) == {"": "not-json"}
     nothings: tuple[object, ...] = (None, [], "text", 3)
     for nothing in nothings:
         assert refused(nothing) == {"": "field-type"}

@@ -116,6 +116,17 @@ def test_instances_come_and_go_with_their_pods(cluster: Cluster) -> None:
     assert [row.uid for row in Instance.objects.all()] == ["c"]
 
 
+def test_a_document_that_no_database_holds_hides_no_other(cluster: Cluster) -> None:
+    odd = {"a\x00": ["b\x00", {"c": "\ud800", "d": "naïve 🙂"}], "n": 1}
+    relist(
+        cluster, endpoint("odd", spec=odd, status={"x": "\x00"}, annotations={"hearth.dev/gate": "\udc00"}), endpoint()
+    )
+    relist(cluster, endpoint("odd", spec=odd), endpoint(), at=LATER)
+    rows = {row.name: row.document for row in Endpoint.objects.all()}
+    assert rows["odd"] == {"a\ufffd": ["b\ufffd", {"c": "\ufffd", "d": "naïve 🙂"}], "n": 1}
+    assert rows["chat"] == {"modelName": "m"}
+
+
 def test_clusters_do_not_mix(cluster: Cluster) -> None:
     other = factories.cluster(name="other")
     relist(cluster, endpoint())
