@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from caches.domain.pool_view import DailyWindow, Placement, PlacementType
 from caches.models import GateType, Image, ImageState, ModelVersion, Pin, VersionState
+from caches.selectors.image_demand import holds_images
 from controlplane.clusters.documents import ArtifactKind
 from controlplane.clusters.models import NodePool
 from controlplane.errors import Clash, FieldError, Invalid
@@ -116,14 +117,21 @@ def spec_check(spec: PinSpec) -> tuple[ModelVersion, list[NodePool]]:
             f"{version.full_name} is {version.state}, so nothing of it can be warmed yet.",
             next_step="Wait until its registration has succeeded, or register it again.",
         )
-    _image_check(version, spec)
+    _image_check(version, spec, pools)
     return version, pools
 
 
-def _image_check(version: ModelVersion, spec: PinSpec) -> None:
-    """Clash where the spec names Image and there is none that may be warmed."""
+def _image_check(version: ModelVersion, spec: PinSpec, pools: list[NodePool]) -> None:
+    """Clash where the spec names Image and there is none that may be warmed, or nodes that hold none."""
     if ArtifactKind.IMAGE not in spec.artifacts:
         return
+    folders = [pool.full_name for pool in pools if not holds_images(pool)]
+    if folders:
+        raise Clash(
+            "pin:user:images-not-applicable",
+            f"The nodes of {', '.join(folders)} are folders: they hold no images.",
+            next_step="Pin the weights alone there.",
+        )
     key = spec.image_id or version.image_id
     image = Image.objects.filter(pk=key).first() if key is not None else None
     if image is None:

@@ -74,13 +74,14 @@ def test_a_preview_shows_what_a_pull_moves_and_where(pool: NodePool) -> None:
     assert len(moves) == 2
 
 
-def test_nothing_is_moved_of_an_image_to_folders(actor: Actor) -> None:
-    local = factories.pool()
-    factories.node(of=local)
+def test_it_refuses_an_image_where_nodes_are_folders(pool: NodePool) -> None:
+    local, version = factories.pool(), factories.version(image=factories.image())
 
-    (plan,) = pin_preview(spec=spec(factories.version(image=factories.image()), local))
+    with pytest.raises(Clash) as caught:
+        spec_check(PinSpec(version_id=version.pk, pool_ids=(pool.pk, local.pk), artifacts=BOTH))
 
-    assert len(plan.moves) == 1
+    assert caught.value.code == "pin:user:images-not-applicable"
+    assert local.full_name in caught.value.detail and pool.full_name not in caught.value.detail
 
 
 def test_a_pin_may_want_another_image_than_its_version_has(pool: NodePool) -> None:
