@@ -77,7 +77,7 @@ def send(url: str, **given: Any) -> int:
 
 
 NOWHERE = ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "240.0.0.1", "255.255.255.255"]
-METADATA = ["169.254.169.254", "169.254.0.1", "fe80::1", *map(str, allowed.METADATA)]
+METADATA = ["169.254.169.254", "169.254.0.1", "fe80::1", *sorted(map(str, allowed.METADATA))]
 
 
 @pytest.mark.parametrize("private", [True, False])
