@@ -82,8 +82,7 @@ def gate_targets(pin: Pin, *, now: datetime) -> Sequence[Target]:
     nodes = Node.objects.filter(pool__in=pools, lost_at__isnull=True).order_by("name")
     matching = [node for node in nodes if selects(pin.node_selector, node.labels)]
     entries = {
-        entry.node_id: entry
-        for entry in CacheEntry.objects.filter(node__in=matching, artifact=pin.version.artifact)
+        entry.node_id: entry for entry in CacheEntry.objects.filter(node__in=matching, artifact=pin.version.artifact)
     }
     refused = _refused(pin, pools)
     found = []
