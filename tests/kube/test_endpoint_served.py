@@ -30,7 +30,8 @@ PATH = f"{API}/namespaces/default/{names.CONFIGS}/chat-small"
 PODS = "/api/v1/namespaces/default/pods"
 # An inference server as far as this goes: it is ready once its model is there, and says what it serves.
 SERVER = """
-import http.server, json, os
+import http.server, json, os, signal
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 ROOT = "/opt/ml/model"
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
