@@ -40,17 +40,20 @@ class Desk:
         unopened = self.path.with_name(f"{self.path.name}.new")
         unopened.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Through the folder's descriptor: a path may be longer than a socket's address can be.
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            listening.bind(
-                f"/proc/self/fd/{folder}/{unopened.name}" if Path("/proc/self/fd").exists() else str(unopened)
-            )
-        finally:
-            os.close(folder)
-        unopened.chmod(0o666)  # a served container need not be root
-        listening.listen(MAX_ASKING)
-        unopened.rename(self.path)  # whoever sees it is heard
+        with contextlib.ExitStack() as undo:
+            undo.callback(listening.close)
+            # Through the folder's descriptor: a path may be longer than a socket's address can be.
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                listening.bind(
+                    f"/proc/self/fd/{folder}/{unopened.name}" if Path("/proc/self/fd").exists() else str(unopened)
+                )
+            finally:
+                os.close(folder)
+            unopened.chmod(0o666)  # a served container need not be root
+            listening.listen(MAX_ASKING)
+            unopened.rename(self.path)  # whoever sees it is heard
+            undo.pop_all()
         self._listening = listening
         threading.Thread(target=self._accept, args=(listening,), name="desk", daemon=True).start()
 
