@@ -21,8 +21,8 @@ from tests.waiting import until
 ROOT = Path(__file__).resolve().parents[2]
 MANAGE = (sys.executable, "manage.py")
 NEW_CLUSTER = (
-    "INSERT INTO clusters_cluster (id, created_at, updated_at, name, type, address, paused, error)"
-    " VALUES (%s, now(), now(), 'home', 'Local', %s, false, '')"
+    "INSERT INTO clusters_cluster (id, created_at, updated_at, name, type, address, uid, paused, error)"
+    " VALUES (%s, now(), now(), 'home', 'Local', %s, '', false, '')"
 )
 
 

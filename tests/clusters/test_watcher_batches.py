@@ -102,7 +102,8 @@ def test_it_delivers_runs_of_increments_together_and_keeps_the_order(
     modified, deleted = EventType.MODIFIED, EventType.DELETED
     assert ears[0].heard == [("changed", (modified, modified)), ("relisted", Kind.NODE), ("changed", (deleted,))]
     assert ears[1].heard == ears[0].heard
-    assert rows.names == ["nodes_changed", "nodes_relisted", "cluster_contacted", "nodes_changed"]
+    told = ["nodes_changed", "cluster_identified", "nodes_relisted", "cluster_contacted", "nodes_changed"]
+    assert rows.names == told
 
 
 def test_it_takes_the_time_of_the_last_increment(watcher: ClusterWatcher, rows: Rows) -> None:

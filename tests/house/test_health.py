@@ -139,7 +139,7 @@ def test_it_asks_the_very_worker_whether_it_takes_messages(valkey_url: str, tmp_
         try:
             assert records.wait_until(lambda: "ready" in log.read_text() or worker.poll() is not None, 120)
             assert _check("worker", env=env) == 0
-            other = ("celery@$(hostname)", "celery@elsewhere")
+            other = ("celery@$(uname -n)", "celery@elsewhere")
             assert _check("worker", other, ("--timeout 10", "--timeout 1"), env=env) != 0
         finally:
             worker.terminate()
