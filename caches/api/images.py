@@ -76,6 +76,7 @@ class ImageRevoke(ApiView):
 
     @extend_schema(request=RevokeInput, responses=ImageDetailSerializer)
     def post(self, request: Request, image_id: UUID) -> Response:
+        image_get(image_id=image_id)
         body = self.read(RevokeInput, request)
         image_revoke(actor=actor_of(request), image_id=image_id, reason=body["reason"])
         return self.answer(ImageDetailSerializer, image_get(image_id=image_id))
@@ -104,7 +105,7 @@ class VersionImage(ApiView):
     write_scope = Scope.MODELS_WRITE
 
     @extend_schema(request=VersionImageInput, responses=VersionSerializer)
-    def patch(self, request: Request, model: str, version: str) -> Response:
+    def post(self, request: Request, model: str, version: str) -> Response:
         found = version_get(model=model, version=version)
         body = self.read(VersionImageInput, request)
         version_image_set(actor=actor_of(request), version_id=found.id, image_id=body["image_id"])

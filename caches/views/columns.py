@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 from caches.models import CacheEntry
 from caches.selectors.entries import artifact_name
 from caches.views.base import node_url, pool_of, version_url
-from controlplane.clusters.documents import EntryState
+from controlplane.clusters.documents import ArtifactKind, EntryState
 from controlplane.operations.models import Operation
 from controlplane.web import cells
 from controlplane.web.formats import duration_text, rate_text
@@ -49,6 +49,8 @@ def entry_progress(entry: CacheEntry) -> SafeString:
 
 def entry_version(entry: CacheEntry) -> SafeString:
     version = next(iter(entry.artifact.versions.all()), None)
+    if version is None and entry.artifact.kind == ArtifactKind.IMAGE:
+        return cells.code(artifact_name(entry))
     if version is None:
         return cells.digest(entry.artifact.digest)
     return cells.link(version.full_name, version_url(version))

@@ -34,6 +34,7 @@ POSTS = sorted(path for path in description() if "post" in description()[path] a
 BODIES: Mapping[str, Any] = {
     "node-pools": {"cluster": "bb", "name": "new", "selector": {"kind": "gpu"}},
     "images": {"reference": "registry.example/new:v1"},
+    "models/{model}/versions/{version}/image": {"image_id": None},
     "images/{image_id}/revoke": {"reason": "CVE"},
     "images/{image_id}/withdraw": {"reason": "CVE"},
     "pins": {"model": "opt", "version": "opt-2", "pools": ["cc.ww"]},

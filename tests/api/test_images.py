@@ -137,16 +137,16 @@ def test_it_says_which_image_serves_a_version(operator_api: Api, viewer_api: Api
     factories.version(model="llama", version="v1")
     path = "models/llama/versions/v1"
 
-    answer = operator_api.patch(f"{path}/image", {"image_id": str(image.pk)})
+    answer = operator_api.post(f"{path}/image", {"image_id": str(image.pk)})
 
     assert image.artifact is not None
     shown = {"reference": image.reference, "digest": image.artifact.digest}
     assert (answer.status_code, answer.json()["image"]) == (200, shown)
     assert viewer_api.get(path).json()["image"] == shown
     assert viewer_api.get(f"images/{image.pk}").json()["versions_count"] == 1
-    refused = operator_api.patch(f"{path}/image", {"image_id": "x"})
+    refused = operator_api.post(f"{path}/image", {"image_id": "x"})
     assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, "image_id")
-    assert operator_api.patch(f"{path}/image", {"image_id": None}).json()["image"] is None
+    assert operator_api.post(f"{path}/image", {"image_id": None}).json()["image"] is None
 
 
 def test_it_pins_weights_and_image_together(operator_api: Api) -> None:

@@ -18,7 +18,20 @@ pytestmark = pytest.mark.thorough
 
 PATHS = sorted(description())
 UNKNOWN = dict.fromkeys(
-    ("entry_id", "event_id", "model", "node_id", "operation_id", "pin_id", "token_id", "version"), NOWHERE
+    (
+        "endpoint_id",
+        "entry_id",
+        "event_id",
+        "image_id",
+        "model",
+        "node_id",
+        "operation_id",
+        "pin_id",
+        "rollout_id",
+        "token_id",
+        "version",
+    ),
+    NOWHERE,
 )
 
 

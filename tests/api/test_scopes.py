@@ -51,7 +51,7 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("POST", "models/{model}/versions"): MODELS,
     ("GET", "models/{model}/versions/{version}"): READ,
     ("DELETE", "models/{model}/versions/{version}"): MODELS,
-    ("PATCH", "models/{model}/versions/{version}/image"): MODELS,
+    ("POST", "models/{model}/versions/{version}/image"): MODELS,
     ("GET", "models/{model}/versions/{version}/manifest"): READ,
     ("POST", "models/{model}/versions/{version}/recheck"): MODELS,
     ("GET", "models/{model}/versions/{version}/why-not-warm"): READ,
@@ -139,7 +139,10 @@ def test_it_answers_nobody_without_credentials(anonymous_api: Api) -> None:
         assert answer["WWW-Authenticate"] == "Bearer"
 
 
-KEYS = ("entry_id", "event_id", "image_id", "model", "node_id", "operation_id", "pin_id", "token_id", "version")
+KEYS = (
+    "endpoint_id", "entry_id", "event_id", "image_id", "model", "node_id", "operation_id", "pin_id", "rollout_id",
+    "token_id", "version",
+)  # fmt: skip
 
 
 def expire(token: Token) -> None:
@@ -183,8 +186,8 @@ def test_it_forgets_at_once_a_token_that_ended(admin: User, happens: Any, status
     [
         (None, set()),
         (Role.VIEWER, {READ}),
-        (Role.OPERATOR, {READ, MODELS, PINS, EVICT}),
-        (Role.ADMIN, {READ, MODELS, PINS, EVICT, FLEET, ADMIN}),
+        (Role.OPERATOR, {READ, MODELS, PINS, EVICT, ROLLOUTS}),
+        (Role.ADMIN, {READ, MODELS, PINS, EVICT, ROLLOUTS, FLEET, ADMIN}),
     ],
 )
 def test_it_lets_an_old_token_do_what_its_owners_role_allows_now(

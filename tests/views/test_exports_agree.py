@@ -12,8 +12,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from caches.models import EntryChange
+from caches.models import EntryChange, ModelVersion
 from controlplane.web import tables
+from tests import factories
 from tests.factories import MIB
 from tests.views.addresses import PAGES, TABLES
 from tests.views.conftest import Stage, available
@@ -36,10 +37,17 @@ def plain(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-@pytest.mark.parametrize(("page", "table"), ALL)
-def test_it_exports_the_rows_that_the_page_shows(page: str, table: str, stage: Stage, ada: Client) -> None:
+def with_rows_everywhere(stage: Stage, ada: Client) -> None:
+    """What the stage has no row of by itself."""
     ada.post("/tokens", {"name": "ci", "scopes": ["read"], "days": "7"})
     EntryChange.objects.create(entry=stage.ready, at=timezone.now(), old_state="", new_state="Ready")
+    ModelVersion.objects.filter(pk=stage.llama.pk).update(image=stage.image)
+    factories.entry(on=stage.nodes[0], of=stage.image.artifact)
+
+
+@pytest.mark.parametrize(("page", "table"), ALL)
+def test_it_exports_the_rows_that_the_page_shows(page: str, table: str, stage: Stage, ada: Client) -> None:
+    with_rows_everywhere(stage, ada)
     address = PAGES[page](stage)
     rows, document = exported(ada, address, table)
     shown = Page(ada.get(address).content).table(table)
@@ -56,8 +64,7 @@ def test_it_exports_the_rows_that_the_page_shows(page: str, table: str, stage: S
 
 @pytest.mark.parametrize(("page", "table"), ALL)
 def test_it_links_each_table_to_its_own_exports(page: str, table: str, stage: Stage, ada: Client) -> None:
-    ada.post("/tokens", {"name": "ci", "scopes": ["read"], "days": "7"})
-    EntryChange.objects.create(entry=stage.ready, at=timezone.now(), old_state="", new_state="Ready")
+    with_rows_everywhere(stage, ada)
     address = PAGES[page](stage)
     links = [one.attrs["href"] for one in Page(ada.get(address).content).page.all("a") if one.text in ("CSV", "JSON")]
     mine = [link for link in links if link.endswith(f"table={table}")]

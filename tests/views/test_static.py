@@ -74,6 +74,7 @@ def test_it_never_makes_an_unknown_word_look_fine() -> None:
     assert look_of("SomethingNew").tone == "idle"
     assert {state for state, look in LOOKS.items() if look.tone == "ok"} == {
         "Ready", "Succeeded", "Available", "Matches", "Reachable", "Active", "Warm", "Fits", "Kept",
+        "Fixed", "DeploymentComplete", "Holding", "Done",
     }  # fmt: skip
     assert words_of("NotReady") == "Not ready"
 
