@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from caches.models import PoolLoop
+from caches.models import NodeProjection, PoolLoop
 from caches.services.fan_out import fan_out
 from caches.services.round_budget import RoundBudget
+from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.codec import dumps
 from controlplane.clusters.documents import POOL_LABEL
 from controlplane.clusters.gateway import ClusterGateway, Conflict, PoolAgent, Refused
@@ -64,8 +66,9 @@ def _nodes_mark(pool: NodePool, gateway: ClusterGateway, budget: RoundBudget | N
     answers, failure = fan_out(
         lambda item: gateway.set_node_labels(item[0].name, item[0].uid, {POOL_LABEL: item[1]}), ours, budget=budget
     )
-    done = (answer.item for answer in answers if answer.error is None)
+    done = [answer.item for answer in answers if answer.error is None]
     node_labels_told({node.pk: {POOL_LABEL: value} for node, value in done})
+    _audit_put_back(pool, [node for node, value in done if value is not None])
     if failure is not None and not isinstance(failure, Refused):
         raise failure
     problems = [] if failure is None else [f"Nodes of {pool.full_name} get no agent: {failure}"]
@@ -77,3 +80,24 @@ def _nodes_mark(pool: NodePool, gateway: ClusterGateway, budget: RoundBudget | N
         elif answer.error is not None:
             problems.append(f"{name}: {answer.error}")
     return problems
+
+
+def _audit_put_back(pool: NodePool, nodes: Sequence[Node]) -> None:
+    """Of nodes that were just marked, those that had been before: somebody took the mark away, or wrote another. The
+    name of another pool is how a node looks that has just moved here from it."""
+    begun = NodeProjection.objects.filter(node__in=nodes, generation__gt=0).values_list("node_id", flat=True)
+    pools = set(NodePool.objects.filter(cluster_id=pool.cluster_id).values_list("name", flat=True)) if nodes else set()
+    marked_before = set(begun)
+    for node in nodes:
+        found = node.labels.get(POOL_LABEL)
+        if node.pk in marked_before and found not in pools:
+            audit_write(
+                actor=SYSTEM,
+                action="node.label-restored",
+                object_type="node",
+                object_id=str(node.pk),
+                object_name=node.name,
+                before={POOL_LABEL: found},
+                after={"labels": [POOL_LABEL]},
+                message="Somebody changed the label that says which pool the node belongs to: it is back.",
+            )

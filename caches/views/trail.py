@@ -86,6 +86,7 @@ def _short(value: Any) -> str:
 # What machines do by themselves, and what takes long, is seen at a glance: the state whose look it has, and a word.
 _LOOKS = {
     "node-cache.repaired": ("Repaired", ""),
+    "node-cache.restored": ("Repaired", "Applied again"),
     "node.label-restored": ("Repaired", "Label restored"),
     "node.label-swept": ("Repaired", "Label swept"),
     "node.warmed": ("Warm", "Warmed"),

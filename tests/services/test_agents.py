@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from caches.models import PoolLoop
+from caches.models import NodeProjection, PoolLoop
 from caches.services.agents import AGAIN_AFTER, agents_apply
+from controlplane.audit.models import AuditEvent
 from controlplane.clusters.documents import POOL_LABEL
 from controlplane.clusters.gateway import Conflict, PoolAgent, Refused, Unreachable
 from controlplane.clusters.models import NodePool
@@ -116,6 +117,25 @@ def test_a_node_that_two_pools_select_gets_one_agent(pool: NodePool) -> None:
     cluster = Cluster()
     apply(pool, cluster)
     assert cluster.labels == [("mine", {POOL_LABEL: "gpu"}), ("theirs-now", {POOL_LABEL: None})]
+
+
+@pytest.mark.parametrize(
+    ("found", "begun", "told"),
+    [(None, True, 1), ("nonsense", True, 1), ("other", True, 0), (None, False, 0)],
+    ids=["taken away", "rewritten", "moved here", "new"],
+)
+def test_a_mark_that_somebody_changed_is_put_back_and_audited(
+    pool: NodePool, found: str | None, begun: bool, told: int
+) -> None:
+    factories.pool(of=pool.cluster, name="other")
+    node = factories.node(of=pool, labels={} if found is None else {POOL_LABEL: found})
+    if begun:
+        NodeProjection.objects.create(node=node, generation=1, applied_at=timezone.now())
+    cluster = Cluster()
+    assert apply(pool, cluster) == []
+    assert cluster.labels == [(node.name, {POOL_LABEL: "gpu"})]
+    events = AuditEvent.objects.filter(action="node.label-restored")
+    assert [(event.object_name, event.before) for event in events] == [(node.name, {POOL_LABEL: found})] * told
 
 
 def test_a_node_that_is_gone_is_not_labelled(pool: NodePool) -> None:

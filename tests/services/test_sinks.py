@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from caches.models import CacheEntry, ConsumerSeen, NodeProjection
 from caches.services.pins import PinSpec, pin_create
+from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import Actor
 from controlplane.clusters import node_rows
 from controlplane.clusters.documents import Action, EntryState, EntryStatus
 from controlplane.clusters.gateway import EventType, Kind, ObservedNodeCache, WatchEvent
+from controlplane.clusters.models import NodePool
 from tests.services.world import MIB, World, version_of
 
 
@@ -113,6 +116,23 @@ def test_a_deleted_nodecache_is_applied_again(world: World, watch: Watch) -> Non
     assert not NodeProjection.objects.filter(node=world.node("n1")).exists()
     world.reconcile()
     assert world.desired("n1")
+    assert not AuditEvent.objects.filter(action="node-cache.restored").exists(), "it may not have been told of yet"
+
+
+def test_a_nodecache_that_somebody_deleted_is_audited(world: World, watch: Watch) -> None:
+    long_ago = timezone.now() - timedelta(minutes=1)
+    NodeProjection.objects.update(applied_at=long_ago)
+    NodePool.objects.update(deleting_at=None)
+    with world.fleet.store.write() as session:
+        session.delete(Kind.NODE_CACHE, "n1")
+    watch.deliver()
+    [event] = AuditEvent.objects.filter(action="node-cache.restored")
+    assert (event.object_name, event.actor) == ("n1", "system")
+    NodePool.objects.update(deleting_at=timezone.now())
+    with world.fleet.store.write() as session:
+        session.delete(Kind.NODE_CACHE, "n2")
+    watch.deliver()
+    assert AuditEvent.objects.filter(action="node-cache.restored").count() == 1, "what goes with its pool is our doing"
 
 
 def test_consumers_come_and_go(world: World, watch: Watch, version: Any) -> None:
