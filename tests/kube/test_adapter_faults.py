@@ -11,6 +11,7 @@ from controlplane.clusters.gateway import Gone, Kind, Refused, Throttled, Unreac
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
 from controlplane.clusters.kubernetes.link import KubernetesLink
+from controlplane.clusters.kubernetes.own_cache import FRESH_SECONDS
 from controlplane.clusters.kubernetes.watches import listed
 from tests.contracts.kube import KubeContractCluster
 from tests.contracts.observing import DIGEST, changes, spec, status
@@ -160,7 +161,8 @@ def test_an_agent_goes_on_when_its_watch_breaks(contract: KubeContractCluster, p
         proxy.rule = lambda method, path: None
         link.report(status("n-1", uid, generation=known))
         contract.gateway.apply_node_cache(spec("n-1", uid, DIGEST, pool="pool-b"))
-        until(lambda: _wakes(link, known), "it hears of the change")
+        # A watch that the fault left silent is not believed for longer than FRESH_SECONDS.
+        until(lambda: _wakes(link, known), "it hears of the change", seconds=FRESH_SECONDS + 80)
     finally:
         link.close()
 

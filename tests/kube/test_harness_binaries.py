@@ -61,7 +61,7 @@ def test_it_says_how_far_it_is(calls: Path, monkeypatch: pytest.MonkeyPatch) -> 
     said: list[str] = []
     binaries.build(said.append)
     assert details == ["1 modules fetched", "1 of 2 packages", "2 of 2 packages"]
-    assert "once, five minutes" in said[0] and "done in" in said[-1]
+    assert "(once; minutes" in said[0] and "done in" in said[-1]
     binaries.build(said.append)
     assert len(said) == 1, "what is there is not talked about"
 
