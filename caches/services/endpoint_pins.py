@@ -43,10 +43,12 @@ def pin_ensure(*, endpoint: Endpoint, spec: EndpointSpec, version: ModelVersion,
     if pin is not None and _same(spec_of(pin), wanted):
         return Pinned(pin)
     try:
-        if pin is not None:
-            # A pin's pools and selector decide what is admitted; a pin with others is another pin.
-            pin_remove(actor=SYSTEM, pin_id=pin.pk, endpoint_id=endpoint.pk)
-        made, _ = pin_create(actor=SYSTEM, spec=wanted, endpoint_id=endpoint.pk)
+        # A pin's pools and selector decide what is admitted; a pin with others is another pin. Where that one does not
+        # fit, the pin there is stays: it may hold what serves.
+        with transaction.atomic():
+            if pin is not None:
+                pin_remove(actor=SYSTEM, pin_id=pin.pk, endpoint_id=endpoint.pk)
+            made, _ = pin_create(actor=SYSTEM, spec=wanted, endpoint_id=endpoint.pk)
     except CapacityClash as error:
         return Pinned(no_room=error.detail)
     except Clash as error:

@@ -21,7 +21,7 @@ def endpoint_release(*, endpoint: Endpoint, gateway: ClusterGateway) -> None:
     gateway.delete_served(endpoint.namespace, endpoint.name)
     endpoint_rollouts_end(endpoint=endpoint, message="The endpoint was deleted.")
     pins_release(endpoint=endpoint, keep=())
-    mirrors_remove(endpoint=endpoint, gateway=gateway)
+    mirrors_remove(endpoint=endpoint, gateway=gateway, for_good=True)
     if Endpoint.objects.filter(pk=endpoint.pk, released_at__isnull=True).update(released_at=timezone.now()):
         audit_write(
             actor=SYSTEM,

@@ -8,7 +8,7 @@ from uuid import UUID
 import structlog
 from django.utils import timezone
 
-from caches.domain.endpoint_specs import EndpointReading, read_endpoint
+from caches.domain.endpoint_specs import GROUP, EndpointReading, read_endpoint
 from caches.services.endpoint_release import endpoint_release
 from caches.services.endpoint_serving import Outcome, endpoint_serve, own_name, refused_outcome
 from caches.services.endpoint_shown import endpoint_show
@@ -80,7 +80,6 @@ def endpoint_round(*, endpoint: Endpoint, gateway: ClusterGateway) -> None:
 def endpoint_reading(endpoint: Endpoint) -> EndpointReading:
     """The stored document, read."""
     metadata = {"name": endpoint.name, "namespace": endpoint.namespace, "annotations": endpoint.annotations}
-    version = "inference.sagemaker.aws.amazon.com/v1"
     return read_endpoint(
-        {"apiVersion": version, "kind": endpoint.kind, "metadata": metadata, "spec": endpoint.document}
+        {"apiVersion": f"{GROUP}/v1", "kind": endpoint.kind, "metadata": metadata, "spec": endpoint.document}
     )

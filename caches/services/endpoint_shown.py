@@ -41,11 +41,12 @@ def endpoint_show(*, endpoint: Endpoint, outcome: Outcome, gateway: ClusterGatew
         _show(endpoint, kind, spec, outcome.weights, gateway)
 
 
-def mirrors_remove(*, endpoint: Endpoint, gateway: ClusterGateway) -> None:
-    """Take the mirrors away; no error when there is none."""
+def mirrors_remove(*, endpoint: Endpoint, gateway: ClusterGateway, for_good: bool = False) -> None:
+    """Take the mirrors away; no error when there is none. ``for_good``: whatever this process remembers, as another
+    one may have written them since."""
     for kind in WEIGHTS_KINDS:
         key = (str(endpoint.pk), kind.value)
-        if _is_known(key, ""):
+        if _is_known(key, "") and not for_good:
             continue
         gateway.delete_cache_mirror(kind, endpoint.namespace, weights_mirror_name(endpoint.name))
         _written[key] = ("", time.monotonic())

@@ -9,6 +9,8 @@ import time_machine
 from django.utils import timezone
 
 from caches.models import Rollout
+from caches.services import endpoint_pins
+from caches.services.admission import CapacityClash
 from caches.services.pin_specs import PinSpec
 from caches.services.pins import pin_create
 from controlplane.audit.services import SYSTEM
@@ -127,6 +129,27 @@ def test_what_does_not_fit_beside_its_predecessor_waits_with_numbers(served: End
     assert served.rollout.state == "WaitingForRoom"
     assert "600 MiB" in served.rollout.message and "does not fit" in served.rollout.message
     assert len(served.gateway.deployments) == 1 and len(served.pins) == 1
+
+
+def test_a_gate_that_would_make_another_pin_which_does_not_fit_leaves_the_one_there_is(
+    served: EndpointWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds what serves."""
+    served.version()
+    served.apply()
+    served.until_served()
+    [before] = served.pins
+
+    def no_room(**given: object) -> None:
+        raise CapacityClash("It does not fit: 1 of 2.", next_step="Free some space.", plans=())
+
+    with monkeypatch.context() as full:
+        full.setattr(endpoint_pins, "pin_create", no_room)
+        served.apply(metadata__annotations={"hearth.dev/gate": "Count:1"})
+        served.round()
+    assert [pin.pk for pin in served.pins] == [before.pk]
+    served.round()
+    assert len(served.pins) == 1 and served.pins[0].pk != before.pk, "with room it is moved"
 
 
 def test_a_deployment_that_gives_up_fails_the_rollout_and_keeps_the_old_pin(served: EndpointWorld) -> None:

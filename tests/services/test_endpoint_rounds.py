@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,8 @@ import time_machine
 from django.utils import timezone
 
 from caches.models import Pin, Rollout
+from caches.services import endpoint_shown
+from caches.services.endpoint_shown import WEIGHTS_KINDS
 from caches.services.pins import pin_remove, pin_update
 from caches.services.rollouts import rollout_release
 from controlplane.audit.services import SYSTEM
@@ -240,6 +243,9 @@ def test_deleting_removes_everything_and_waits_for_no_node(served: EndpointWorld
     served.apply()
     served.until_served()
     served.delete()
+    # This process took them away a moment ago; another one has written them again since.
+    for kind in WEIGHTS_KINDS:
+        endpoint_shown._written[str(served.endpoint.pk), kind.value] = ("", time.monotonic())
     served.round()
     assert served.pins == [] and served.gateway.work is None and served.gateway.mirrors == {}
     assert served.gateway.finalizer is False
