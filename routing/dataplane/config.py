@@ -14,8 +14,6 @@ from typing import Any
 from routing.domain.placement import Member
 from routing.domain.policies import PolicyRefused, RoutingPolicy, read_policy
 
-EMPTY = b'{"version": 0, "endpoints": []}'
-
 
 class BadConfig(ValueError):
     """The document is no configuration; the one before stays in force."""

@@ -23,8 +23,7 @@ class RoutingStrategy(StrEnum):
     PREFIX_AWARE = "PREFIX_AWARE"
 
 
-# HyperPod's own spellings. `kvaware` asks engines what they hold, `session` hashes a header: neither is what it says
-# under another name, so only the two that mean the same are taken as they are.
+# HyperPod's own spellings. Only `prefixaware` means the same here; the policy's notes say what the others became.
 SPELLINGS: Mapping[str, RoutingStrategy] = {
     "prefixaware": RoutingStrategy.PREFIX_AWARE,
     "roundrobin": RoutingStrategy.LEAST_OUTSTANDING_REQUESTS,
@@ -100,10 +99,11 @@ def read_policy(document: Mapping[str, Any]) -> RoutingPolicy:
     HyperPod's ``{routingStrategy: prefixaware | roundrobin | session | kvaware}`` is read too. Raises PolicyRefused.
     """
     problems: list[PolicyProblem] = []
-    spelled = document.get("routingStrategy")
+    spelled, notes = document.get("routingStrategy"), tuple[str, ...]()
     if spelled is not None and "RoutingStrategy" not in document:
         document = _from_spelling(document, spelled, problems)
-    for name in sorted(set(document) - {"RoutingStrategy", "PrefixAwareRoutingConfig", "RoutingExtensions", "notes"}):
+        notes = (MAPPED[str(spelled)],) if str(spelled) in MAPPED else ()
+    for name in sorted(set(document) - {"RoutingStrategy", "PrefixAwareRoutingConfig", "RoutingExtensions"}):
         problems.append(PolicyProblem(name, "routing:policy:unknown-field", "no such field; check its spelling"))
     strategy = _strategy(document.get("RoutingStrategy"), problems)
     config = _config(strategy, document.get("PrefixAwareRoutingConfig"), problems)
@@ -113,7 +113,7 @@ def read_policy(document: Mapping[str, Any]) -> RoutingPolicy:
         problems.append(PolicyProblem("RoutingExtensions.inspect_bodies", "routing:policy:nothing-to-key", detail))
     if problems:
         raise PolicyRefused(tuple(problems))
-    return RoutingPolicy(strategy, config, extensions, tuple(document.get("notes", ())))
+    return RoutingPolicy(strategy, config, extensions, notes)
 
 
 def _from_spelling(document: Mapping[str, Any], spelled: object, problems: list[PolicyProblem]) -> Mapping[str, Any]:
@@ -127,8 +127,7 @@ def _from_spelling(document: Mapping[str, Any], spelled: object, problems: list[
         rest.setdefault("PrefixAwareRoutingConfig", dict(SPELLED_CONFIG))
     if spelled == "session":
         rest.setdefault("RoutingExtensions", {"key_header": "x-session-id"})
-    note = MAPPED.get(str(spelled))
-    return {**rest, "RoutingStrategy": strategy.value, "notes": (note,) if note else ()}
+    return {**rest, "RoutingStrategy": strategy.value}
 
 
 def _strategy(value: Any, problems: list[PolicyProblem]) -> RoutingStrategy:

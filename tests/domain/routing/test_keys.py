@@ -111,7 +111,7 @@ def test_it_needs_the_secret() -> None:
 )
 def test_it_is_not_fooled_by_where_parts_end(left: list[Part], right: list[Part]) -> None:
     tail = "y" * CHUNK
-    assert digests(*left, tail)[-1] != digests(*right, tail)[-1] or left == right
+    assert digests(*left, tail)[-1] != digests(*right, tail)[-1]
 
 
 def test_it_counts_text_and_nothing_else() -> None:
