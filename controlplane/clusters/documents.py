@@ -290,7 +290,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A non-terminal pod or engine that mounts a digest on one node incarnation."""
+    """A non-terminal pod or engine that mounts a digest on one node incarnation.
+
+    ``address`` is where it answers: host:port, or a host alone when its endpoint's document names the port; empty while
+    it has none.
+    """
 
     uid: str
     name: str
@@ -300,3 +304,4 @@ class Consumer:
     ready: bool = False
     restart_count: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
+    address: str = ""

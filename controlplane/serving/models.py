@@ -54,7 +54,10 @@ class Variant(Row):
 
 
 class Instance(Row):
-    """One pod of an endpoint. ``digest`` is what it serves; during a rollout two digests coexist."""
+    """One pod or engine of an endpoint. ``digest`` is what it serves; during a rollout two digests coexist.
+
+    ``address``: host:port, or a host alone when the endpoint's document names the port.
+    """
 
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="instances")
     uid = models.CharField(max_length=64)
@@ -63,6 +66,7 @@ class Instance(Row):
     digest = models.CharField(max_length=80, blank=True, default="")
     ready = models.BooleanField(default=False)
     restart_count = models.PositiveIntegerField(default=0)
+    address = models.CharField(max_length=300, blank=True, default="")
     observed_at = models.DateTimeField()
 
     class Meta:

@@ -74,6 +74,7 @@ def instances_observe(*, cluster_id: UUID, items: Iterable[Consumer], at: dateti
             "digest": min(item.digests, default=""),
             "ready": item.ready,
             "restart_count": item.restart_count,
+            "address": item.address,
             "observed_at": at,
         }
         Instance.objects.update_or_create(endpoint_id=endpoint_id, uid=item.uid, defaults=fields)

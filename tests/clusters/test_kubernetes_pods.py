@@ -183,3 +183,10 @@ def test_it_tells_what_people_want_to_know_of_it() -> None:
 )
 def test_it_is_not_upset_by_what_an_api_server_leaves_out(odd: dict[str, Any]) -> None:
     assert consumer_of(odd, "uid") is None
+
+
+@pytest.mark.parametrize(("status", "address"), [({"podIP": "10.1.2.3"}, "10.1.2.3"), ({}, ""), ({"podIP": None}, "")])
+def test_it_says_where_a_pod_answers_as_soon_as_the_pod_has_an_address(status: dict[str, Any], address: str) -> None:
+    made = pod(container(("store", FOLDER_A)))
+    consumer = consumer_of({**made, "status": made["status"] | status}, "uid")
+    assert consumer is not None and consumer.address == address

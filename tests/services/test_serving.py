@@ -94,9 +94,10 @@ def test_instances_are_the_pods_that_carry_the_label(cluster: Cluster) -> None:
     node = factories.node(of=factories.pool(of=cluster))
     relist(cluster, endpoint())
     strangers = (pod("other", of="nobody"), replace(pod("plain"), labels={}), replace(pod("far"), name="else/far"))
-    relist(cluster, pod("a", node.uid, ready=True), pod("b", "gone"), *strangers, kind=Kind.CONSUMER)
-    found = {row.uid: (row.node_id, row.digest, row.ready) for row in Instance.objects.all()}
-    assert found == {"a": (node.pk, "sha256:aa", True), "b": (None, "sha256:aa", False)}
+    ready = pod("a", node.uid, ready=True, address="10.0.0.7")
+    relist(cluster, ready, pod("b", "gone"), *strangers, kind=Kind.CONSUMER)
+    found = {row.uid: (row.node_id, row.digest, row.ready, row.address) for row in Instance.objects.all()}
+    assert found == {"a": (node.pk, "sha256:aa", True, "10.0.0.7"), "b": (None, "sha256:aa", False, "")}
 
 
 def test_instances_come_and_go_with_their_pods(cluster: Cluster) -> None:

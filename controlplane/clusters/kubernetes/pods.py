@@ -39,6 +39,7 @@ def consumer_of(pod: Json, node_uid: str, *, ended: bool = False) -> Consumer | 
         ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ()),
         restart_count=sum(int(container.get("restartCount", 0)) for container in statuses),
         labels=dict(metadata.get("labels") or {}),
+        address=str(status.get("podIP") or ""),
     )
 
 
