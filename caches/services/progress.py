@@ -16,7 +16,15 @@ from caches.domain.text import plural
 from caches.models import CacheEntry, Pin
 from caches.services.eviction_requests import eviction_fail
 from caches.services.pool_rounds import pools_mark_dirty
-from caches.services.progress_targets import Seen, gate_target, targets_record, targets_seen, warm_target
+from caches.services.progress_targets import (
+    Seen,
+    clusters_unheard,
+    gate_target,
+    targets_now,
+    targets_record,
+    targets_seen,
+    warm_target,
+)
 from caches.services.scrub_findings import DAMAGED, MOVED, scrub_found
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.documents import Action, EntryState
@@ -27,8 +35,10 @@ from controlplane.operations.services import (
     operation_fail,
     operation_progress,
     operation_succeed,
+    operation_targets_add,
 )
 
+_SUSPENDED = "The pin is suspended."
 _ENDED = (TargetState.SUCCEEDED, TargetState.FAILED, TargetState.SKIPPED)
 
 
@@ -42,7 +52,7 @@ def warm_step(operation_id: UUID) -> bool:
     if operation.state == OperationState.CANCELING:
         return _acknowledge_when_quiet(operation, pin, seen)
     if not seen:
-        return operation_succeed(operation_id=operation_id, message="No node matches the pin yet; new ones are warmed.")
+        return _look_for_targets(operation, pin)
     targets_record([(item, *warm_target(item)) for item in seen])
     decided = gate(
         GateType(pin.gate_type),
@@ -168,6 +178,20 @@ def scrub_retried(operation: Operation, actor: Actor) -> None:
     _mark([entry])
 
 
+def _look_for_targets(operation: Operation, pin: Pin) -> bool:
+    """An operation without targets ends only on the word of the clusters that there is no node for it: a pool may be
+    younger than the last word about its nodes."""
+    silent = clusters_unheard(pin, since=operation.created_at)
+    if silent or pin.suspended:
+        text = _SUSPENDED if pin.suspended else f"Waiting until {' and '.join(silent)} has said which nodes there are."
+        operation_progress(operation_id=operation.pk, message=text, force=text != operation.message)
+        return True
+    if targets := targets_now(pin):
+        operation_targets_add(operation_id=operation.pk, targets=targets)
+        return True
+    return operation_succeed(operation_id=operation.pk, message="No node matches the pin yet; new ones are warmed.")
+
+
 def _record_bytes(
     operation: Operation, seen: list[Seen], decided: Gate, *, suspended: bool, last: bool = False
 ) -> None:
@@ -180,7 +204,7 @@ def _record_bytes(
         bytes_done=sum(item.target.bytes_done for item in live),
         bytes_total=sum(item.target.bytes_total for item in live),
         eta_seconds=max(etas) if etas and len(etas) == len(moving) else None,
-        message="The pin is suspended." if suspended else decided.reason,
+        message=_SUSPENDED if suspended else decided.reason,
         force=last,
     )
 

@@ -8,16 +8,19 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Q
 from django.utils import timezone
 
 from caches.domain.gating import Target
 from caches.domain.states import is_permanent
 from caches.models import CacheEntry, Pin, PoolLoop
 from caches.selectors.nodes import DEFAULT_FRESHNESS_SECONDS
+from caches.services.admission import plans_with, target_specs
 from controlplane.clusters.documents import Action, EntryState, NodeState
 from controlplane.clusters.freshness import is_fresh, node_state
-from controlplane.clusters.models import Node
+from controlplane.clusters.models import Cluster, Node
 from controlplane.operations.models import Operation, OperationTarget, TargetState
+from controlplane.operations.services import TargetSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,19 @@ def targets_seen(operation: Operation, artifact_id: UUID, pin: Pin | None = None
         entry = entries.get(target.key)
         found.append(Seen(target, node, state, entry, refusals.get(node.uid) if node else None, silent))
     return found
+
+
+def clusters_unheard(pin: Pin, *, since: datetime) -> list[str]:
+    """Names of the clusters of the pin's pools that have not been heard of since then: they may have more nodes."""
+    clusters = Cluster.objects.filter(pools__pins=pin).filter(Q(observed_at=None) | Q(observed_at__lt=since))
+    return list(clusters.order_by("name").values_list("name", flat=True).distinct())
+
+
+def targets_now(pin: Pin) -> list[TargetSpec]:
+    """The nodes on which the pin wants its artifact, as the planner sees them now."""
+    pools = list(pin.pools.select_related("cluster").order_by("pk"))
+    now = timezone.now()
+    return target_specs(plans_with(pin, pin.version, pools, now=now), pin, pools)
 
 
 def _state(node: Node, now: datetime) -> NodeState:

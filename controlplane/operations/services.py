@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Sum
 from django.utils import timezone
 
 from controlplane.audit.services import SYSTEM, Actor, audit_write
@@ -111,6 +112,26 @@ def operation_progress(
     if params is not None:
         changes["params"] = dict(params)
     return rows.update(**changes) == 1
+
+
+def operation_targets_add(*, operation_id: UUID, targets: Sequence[TargetSpec]) -> bool:
+    """Give an unended operation the targets that could not be known when it was asked for; those it has stay as they
+    are. False when it was cancelled or had ended."""
+    with transaction.atomic():
+        now = timezone.now()
+        rows = Operation.objects.filter(pk=operation_id, state__in=_UNENDED)
+        if rows.update(updated_at=now) != 1:
+            return False
+        OperationTarget.objects.bulk_create(
+            [
+                OperationTarget(operation_id=operation_id, key=t.key, name=t.name[:300], bytes_total=t.bytes_total)
+                for t in targets
+            ],
+            ignore_conflicts=True,
+        )
+        total = OperationTarget.objects.filter(operation_id=operation_id).aggregate(total=Sum("bytes_total"))["total"]
+        rows.update(bytes_total=total or 0)
+    return True
 
 
 def target_update(

@@ -14,13 +14,13 @@ from django.utils import timezone
 
 from caches.models import GateType, Pin
 from caches.services.entries import entry_evict, entry_scrub
-from caches.services.pins import PinSpec, pin_create, pin_remove
+from caches.services.pins import PinSpec, pin_create, pin_remove, pin_suspend
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import Actor
 from controlplane.clusters.documents import EntryState, EntryStatus, ScrubFindings
 from controlplane.clusters.models import Cluster, Node
 from controlplane.operations.models import Operation
-from controlplane.operations.services import operation_cancel, operation_retry
+from controlplane.operations.services import TargetSpec, operation_cancel, operation_retry, operation_targets_add
 from controlplane.operations.steps import operation_step
 from tests import factories
 from tests.services.world import MIB, World, failed, version_of
@@ -136,10 +136,46 @@ def test_room_that_goes_away_fails_the_operation_with_the_numbers(
     assert error_of(done)["next_step"]
 
 
-def test_a_pin_on_an_empty_pool_ends_at_once(world: World, actor: Actor) -> None:
+def test_a_pin_on_an_empty_pool_ends_with_the_clusters_word_that_it_is_empty(world: World, actor: Actor) -> None:
     empty = factories.pool(of=world.cluster)
     _, operation = pin_create(actor=actor, spec=PinSpec(version_id=version_of(MIB).pk, pool_ids=(empty.pk,)))
+    waiting = step(operation)
+    assert waiting.state == "Running", "the cluster's last word is older than the question"
+    assert waiting.message == f"Waiting until {world.cluster.name} has said which nodes there are."
+    world.observe()
     assert step(operation).state == "Succeeded"
+
+
+def test_it_waits_for_a_cluster_that_was_never_heard_of_and_then_for_its_nodes(world: World, actor: Actor) -> None:
+    """The pin is older than the watcher's first list: what comes then is what the operation is about."""
+    Node.objects.filter(cluster=world.cluster).delete()
+    Cluster.objects.filter(pk=world.cluster.pk).update(observed_at=None)
+    _, operation = warm(world, actor)
+    assert step(operation).state == "Running" and not states(operation)
+    world.observe()
+    world.reconcile()
+    running = step(operation)
+    assert running.state == "Running" and running.bytes_total == 2 * 100 * MIB
+    assert states(operation) == {"n1": "Pending", "n2": "Pending"}
+    world.settle()
+    done = step(operation)
+    assert done.state == "Succeeded" and (done.result or {})["ready"] == 2
+
+
+def test_a_suspended_pin_without_nodes_yet_has_not_succeeded(world: World, actor: Actor) -> None:
+    empty = factories.pool(of=world.cluster)
+    pin, operation = pin_create(actor=actor, spec=PinSpec(version_id=version_of(MIB).pk, pool_ids=(empty.pk,)))
+    pin_suspend(actor=actor, pin_id=pin.pk)
+    world.observe()
+    assert (step(operation).state, step(operation).message) == ("Running", "The pin is suspended.")
+
+
+def test_a_cancelled_operation_takes_no_targets(world: World, actor: Actor) -> None:
+    empty = factories.pool(of=world.cluster)
+    _, operation = pin_create(actor=actor, spec=PinSpec(version_id=version_of(MIB).pk, pool_ids=(empty.pk,)))
+    operation_cancel(actor=actor, operation_id=operation.pk)
+    assert not operation_targets_add(operation_id=operation.pk, targets=[TargetSpec("1", "one", 5)])
+    assert not operation.targets.exists()
 
 
 def test_cancelling_suspends_the_pin_and_waits_for_the_nodes_to_stop(world: World, actor: Actor) -> None:
