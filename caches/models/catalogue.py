@@ -13,7 +13,8 @@ class SourceConnection(Row):
 
     ``allowed`` lists buckets (S3), absolute root folders (Filesystem) or repositories (HuggingFace: organisation/name,
     organisation, or * for all; Registry: repositories or folders of
-    them; JumpStart: ids of models, or * for all); nothing else is read through it.
+    them; JumpStart: ids of models, or * for all); nothing else is read through it. ``namespaces`` are those whose
+    endpoints may have it read for them; empty is every namespace. People with a role here are not bound by it.
     """
 
     name = models.SlugField(max_length=63, unique=True)
@@ -24,6 +25,7 @@ class SourceConnection(Row):
     ca_bundle = models.TextField(blank=True, default="")
     secret_name = models.CharField(max_length=100, blank=True, default="")
     allowed = models.JSONField(default=list)
+    namespaces = models.JSONField(default=list)
     manifest = models.CharField(max_length=1100, blank=True, default="")  # JumpStart: s3://bucket/key, "" the region's
     hub_endpoint = models.CharField(max_length=500, blank=True, default="")  # JumpStart: for gated models
     max_downloads = models.PositiveIntegerField(null=True, blank=True, help_text="running at once over all pools")

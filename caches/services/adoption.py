@@ -206,6 +206,7 @@ def _connection(actor: Actor, origin: Origin, found: Adoption) -> SourceConnecti
         ca_bundle=spec.ca_bundle,
         secret_name=spec.secret_name,
         allowed=spec.allowed,
+        namespaces=spec.namespaces,
         bytes_per_second=spec.bytes_per_second,
         manifest=spec.manifest,
         hub_endpoint=spec.hub_endpoint,

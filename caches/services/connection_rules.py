@@ -17,6 +17,8 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SECRET = re.compile(r"[a-z0-9]([a-z0-9.-]{0,98}[a-z0-9])?")
 MAX_RATE = 10**15
 MAX_ENDPOINT = 500
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+MOST_NAMESPACES = 1000
 _REGION = re.compile(r"[a-z0-9-]{0,64}")
 _CHECKS: Mapping[str, Callable[[str], None]] = {
     SourceType.HUGGING_FACE: hub_uri.check_repository,
@@ -49,6 +51,10 @@ def _text_problems(connection: SourceConnection) -> Iterator[FieldError]:
         )
     if len(connection.endpoint) > MAX_ENDPOINT:
         yield _wrong("endpoint", "endpoint-length", f"An endpoint has at most {MAX_ENDPOINT} characters.")
+    named = connection.namespaces
+    if len(named) > MOST_NAMESPACES or not all(isinstance(one, str) and _NAMESPACE.fullmatch(one) for one in named):
+        detail = f"Namespaces are at most {MOST_NAMESPACES} names of lower-case letters, digits and dashes."
+        yield _wrong("namespaces", "namespaces", detail)
     if connection.ca_bundle:
         try:
             ssl.create_default_context(cadata=connection.ca_bundle)

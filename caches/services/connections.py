@@ -34,6 +34,7 @@ _EDITABLE = (
     "ca_bundle",
     "secret_name",
     "allowed",
+    "namespaces",
     "manifest",
     "hub_endpoint",
     "max_downloads",
@@ -52,6 +53,7 @@ def connection_spec(connection: SourceConnection) -> ConnectionSpec:
         ca_bundle=connection.ca_bundle,
         secret_name=connection.secret_name,
         allowed=tuple(connection.allowed),
+        namespaces=tuple(connection.namespaces),
         bytes_per_second=connection.bytes_per_second,
         manifest=connection.manifest,
         hub_endpoint=connection.hub_endpoint,
@@ -105,6 +107,7 @@ def connection_create(
     bytes_per_second: int | None = None,
     manifest: str = "",
     hub_endpoint: str = "",
+    namespaces: Sequence[str] = (),
 ) -> SourceConnection:
     """A new connection. Invalid with every wrong field; Clash when the name is taken. Its store is asked later."""
     connection = SourceConnection(
@@ -116,6 +119,7 @@ def connection_create(
         ca_bundle=ca_bundle,
         secret_name=secret_name,
         allowed=list(allowed),
+        namespaces=list(namespaces),
         max_downloads=max_downloads,
         bytes_per_second=bytes_per_second,
         manifest=manifest,
@@ -153,7 +157,7 @@ def connection_update(
         connection = _locked(connection_id, if_updated_at)
         before = _document(connection)
         for field, value in changes.items():
-            setattr(connection, field, list(value) if field == "allowed" else value)
+            setattr(connection, field, list(value) if field in ("allowed", "namespaces") else value)
         connection.endpoint = connection.endpoint.rstrip("/")
         connection.hub_endpoint = connection.hub_endpoint.rstrip("/")
         _refuse(connection_problems(connection))

@@ -225,7 +225,7 @@ def _pod_source(version: ModelVersion | None) -> str:
     """Where a pod may fetch by itself; its credentials are its own namespace's, never Hearth's."""
     if version is None:
         return ""
-    connection = replace(connection_spec(version.connection), secret_name="")
+    connection = replace(connection_spec(version.connection), secret_name="", namespaces=())
     return json.dumps({"connection": json.loads(codec.dumps(connection)), "uri": version.uri}, sort_keys=True)
 
 

@@ -107,9 +107,18 @@ def _place(spec: EndpointSpec) -> _Place | str:
     rows = SourceConnection.objects.filter(type=wanted).order_by("name")
     if spec.options.connection:
         rows = rows.filter(name=spec.options.connection)
+    closed = ""
     for connection in rows:
-        if (uri := _uri(spec, connection)) is not None:
+        if (uri := _uri(spec, connection)) is None:
+            continue
+        if not connection.namespaces or spec.namespace in connection.namespaces:
             return _Place(connection, uri)
+        closed = connection.name
+    if closed:
+        return (
+            f"Source connection {closed} is not for endpoints of namespace {spec.namespace}. "
+            f"Add the namespace to it, or a connection of its own for {source.text}."
+        )
     named = f" named {spec.options.connection}" if spec.options.connection else ""
     return f"No source connection{named} of type {wanted} allows {source.text}. Add one, or allow it in one there is."
 

@@ -133,6 +133,7 @@ class ConnectionSpec:
     ca_bundle: str = ""  # PEM text
     secret_name: str = ""
     allowed: tuple[str, ...] = ()  # buckets (S3), root folders (Filesystem), repositories or models
+    namespaces: tuple[str, ...] = ()  # whose endpoints may have it read for them; empty is every namespace
     bytes_per_second: int | None = None  # this node's share of the store's limit; None is unlimited
     manifest: str = ""  # JumpStart: s3://bucket/key of its list of models; "" is the region's own
     hub_endpoint: str = ""  # JumpStart: the API that gives gated models; "" is the region's own

@@ -46,10 +46,10 @@ def finish(operation: dict[str, Any]) -> None:
 
 
 def test_it_makes_changes_and_removes_a_connection(admin_api: Api, disk: dict[str, Any], folder: Path) -> None:
-    assert (disk["state"], disk["observed_at"]) == ("Unchecked", None)
+    assert (disk["state"], disk["observed_at"], disk["namespaces"]) == ("Unchecked", None, [])
     etag = admin_api.get("source-connections/disk")["ETag"]
 
-    limits = {"max_downloads": 3, "bytes_per_second": 4096}
+    limits = {"max_downloads": 3, "bytes_per_second": 4096, "namespaces": ["team-a"]}
     changed = admin_api.patch("source-connections/disk", limits, headers={"If-Match": etag})
     assert (changed.status_code, {name: changed.json()[name] for name in limits}) == (200, limits)
     assert (

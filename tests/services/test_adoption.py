@@ -29,7 +29,9 @@ from tests.services.world import MIB, World, version_of
 @pytest.fixture
 def warm(world: World, actor: Actor) -> Any:
     """``llama v1`` from the store ``lab``, pinned and Ready on both nodes; it is remembered as it was."""
-    lab = factories.connection(name="lab", type="S3", allowed=["models"], region="eu-1", bytes_per_second=10**9)
+    lab = factories.connection(
+        name="lab", type="S3", allowed=["models"], region="eu-1", bytes_per_second=10**9, namespaces=["a"]
+    )
     version = version_of(
         300 * MIB, connection=lab, model="llama", version="v1", uri="s3://models/llama", ignore_patterns=["*.md"]
     )
@@ -105,13 +107,8 @@ def test_adoption_brings_back_names_sources_and_copies(world: World, lost: str, 
     assert version.artifact is not None
     assert manifest_decode(bytes(version.artifact.manifest)).digest == lost
     lab = version.connection
-    assert (lab.name, lab.type, lab.region, lab.allowed, lab.bytes_per_second) == (
-        "lab",
-        "S3",
-        "eu-1",
-        ["models"],
-        10**9,
-    )
+    assert (lab.name, lab.type, lab.region, lab.allowed) == ("lab", "S3", "eu-1", ["models"])
+    assert (lab.bytes_per_second, lab.namespaces) == (10**9, ["a"]), "and nobody may more than before"
     assert {entry.state for entry in CacheEntry.objects.all()} == {"Ready"}
     assert not UnknownCopy.objects.exists()
 

@@ -24,6 +24,7 @@ class ConnectionSerializer(ObjectSerializer):
     ca_bundle = serializers.CharField()
     secret_name = serializers.CharField(help_text="the name of the secret, never its content")
     allowed = serializers.ListField(child=serializers.CharField())
+    namespaces = serializers.ListField(child=serializers.CharField())
     manifest = serializers.CharField()
     hub_endpoint = serializers.CharField()
     max_downloads = serializers.IntegerField(allow_null=True)
@@ -44,6 +45,12 @@ class ConnectionChanges(Input):
     secret_name = serializers.CharField(required=False, allow_blank=True, max_length=100)
     allowed = serializers.ListField(
         required=False, child=serializers.CharField(max_length=500), min_length=1, max_length=100
+    )
+    namespaces = serializers.ListField(
+        required=False,
+        child=serializers.CharField(max_length=63),
+        max_length=1000,
+        help_text="whose endpoints may have it read for them; empty: every namespace",
     )
     manifest = serializers.CharField(
         required=False, allow_blank=True, max_length=1100, help_text="JumpStart: s3://bucket/key; empty: the region's"
