@@ -39,6 +39,10 @@ class EngineModel:
         self._cache: OrderedDict[int, None] = OrderedDict()
         self._free_at = 0.0
 
+    @property
+    def kept_blocks(self) -> int:
+        return len(self._cache)
+
     def serve(self, now: float, blocks: Sequence[int], tokens: int, output_tokens: int) -> Served:
         """``blocks``: one id for each full block from the beginning; equal ids mean equal beginnings up to there."""
         shape = self.shape
