@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import os
 import random
 import socket
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,7 +20,7 @@ _CHOICES = range(20_000, 32_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different ports that nothing listens on now; all are held open together while choosing."""
+    """``count`` different ports that nothing listens on now, and that no other program of Hearth's was given."""
     with ExitStack() as held:
         ports: list[int] = []
         for candidate in random.sample(_CHOICES, len(_CHOICES)):
@@ -30,8 +33,18 @@ def free_ports(count: int) -> list[int]:
                 listener.bind((HOST, candidate))
             except OSError:
                 continue
-            ports.append(candidate)
+            if candidate not in _given and _reserved(candidate):
+                _given.add(candidate)
+                ports.append(candidate)
         return ports
+
+
+def reserve(wanted: Sequence[int]) -> bool:
+    """Whether servers could listen on these ports; until this process ends, nobody else is given them."""
+    if not all(is_free(port) and _reserved(port) for port in wanted):
+        return False
+    _given.update(wanted)
+    return True
 
 
 def free_port() -> int:
@@ -71,6 +84,29 @@ def require_port(port: int, remedy: str) -> None:
     owner = _owner(port)
     by = f"by {owner}" if owner else "by another program"
     raise EmbeddedError(f"Port {port} on {HOST} is taken {by}. {remedy}")
+
+
+_given: set[int] = set()  # by this process: its own locks do not keep it from its own ports
+
+
+@functools.cache
+def _reservations(_process: int) -> int:
+    """The file whose bytes stand for ports: the system lets go of a process's locks however it ends."""
+    path = os.path.join(tempfile.gettempdir(), f"hearth-ports-{os.getuid()}")
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _reserved(port: int) -> bool:
+    """Between the choice of a port and the server that listens there pass seconds, in which others choose too."""
+    try:
+        file = _reservations(os.getpid())
+    except OSError:
+        return True  # no such file can be had: then the choice is as good as the look at who listens
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
 
 
 def _owner(port: int) -> str:

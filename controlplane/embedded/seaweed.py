@@ -55,7 +55,7 @@ class Seaweed:
         self.folder = state.absolute() / "s3"
         last = self._last_ports()
         # The same address as last time, because what is stored in the database names it.
-        reusable = set(last) == set(_PORTS) and all(ports.is_free(number) for number in last.values())
+        reusable = set(last) == set(_PORTS) and ports.reserve(list(last.values()))
         self._ports = last if reusable else dict(zip(_PORTS, ports.free_ports(len(_PORTS)), strict=True))
         if port is not None:
             self._ports["s3.port"] = port

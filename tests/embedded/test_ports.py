@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,35 @@ def test_it_finds_different_free_ports() -> None:
     found = ports.free_ports(50)
     assert len(set(found)) == 50
     assert all(ports.is_free(port) for port in found)
+
+
+def test_it_gives_nobody_a_port_that_another_program_has_chosen_until_that_one_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing listens there yet: between the choice and the server that uses it pass seconds."""
+    choose = "from controlplane.embedded import ports; print(ports.free_port(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", choose], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        port = int(other.stdout.readline())
+        monkeypatch.setattr(ports, "_CHOICES", range(port, port + 1))
+        assert ports.is_free(port)
+        assert ports.free_ports(1) == []
+        assert not ports.reserve([port])
+        other.communicate("\n", timeout=60)
+    assert ports.free_ports(1) == [port]
+    assert ports.free_ports(1) == [], "nor is this program given it twice"
+    assert ports.reserve([port]), "which may use what it was given"
+
+
+def test_it_chooses_by_looking_where_no_choice_can_be_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    ports._reservations.cache_clear()
+    try:
+        assert len(ports.free_ports(2)) == 2
+    finally:
+        ports._reservations.cache_clear()
 
 
 def test_it_names_who_holds_a_port_and_what_to_do() -> None:
