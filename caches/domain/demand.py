@@ -12,6 +12,7 @@ from typing import TypeVar
 from caches.domain.pool_view import PinView, Placement, PlacementType
 from controlplane.clusters.documents import ArtifactKind
 
+OR = "|"  # in no value of a label
 _NEVER = datetime.max.replace(tzinfo=UTC)
 T = TypeVar("T")
 
@@ -28,9 +29,23 @@ def by_value(pins: Iterable[PinView]) -> list[PinView]:
     return sorted(pins, key=value_key)
 
 
+def any_of(values: Iterable[str]) -> str:
+    """The value of a selector that any of these values of a label satisfies."""
+    return OR.join(values)
+
+
+def alternatives(value: str) -> list[str]:
+    """The values of a label that a selector's value stands for."""
+    return value.split(OR)
+
+
 def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Whether every label of the selector is on the node with that value; an empty selector takes every node."""
-    return all(labels.get(name) == value for name, value in selector.items())
+    """Whether every label of the selector is on the node with that value, or with one of those that the selector gives
+    as ``a|b``; an empty selector takes every node."""
+    return all(
+        labels.get(name) == value or (OR in value and labels.get(name) in alternatives(value))
+        for name, value in selector.items()
+    )
 
 
 def required_count(placement: Placement, matching: int) -> int:

@@ -22,6 +22,7 @@ RESERVED_VOLUMES = frozenset({
 })  # fmt: skip
 RESERVED_CONTAINERS = frozenset({"ensure", "server"})
 RESERVED_MOUNTS = ("/hearth", "/dev", "/proc", "/sys")
+_ELSEWHERE = {"namespace", "secretNamespace"}
 _POWERS = ("privileged", "allowPrivilegeEscalation", "procMount")
 
 Json = Mapping[str, Any]
@@ -65,6 +66,8 @@ def read_pod_parts(body: Part, worker: Part | None, *, source_is_volume: bool) -
     if extra.has("serviceAccountName"):
         detail = "kubernetes.serviceAccountName is not enabled: the pods of endpoints have no account of their own."
         extra.refuse("serviceAccountName", "service-account", detail)
+    for part, name in ((extra, "volumes"), (extra, "initContainers"), (worker or body, "environmentVariables")):
+        _check_namespaces(part, name)
     if worker is None:
         return PodParts(environment=_environment(body, "environmentVariables"), **common)
     port, mount = worker.part("modelInvocationPort", required=True), worker.part("modelVolumeMount", required=True)
@@ -98,6 +101,20 @@ def read_pod_parts(body: Part, worker: Part | None, *, source_is_volume: bool) -
         },
         **common,
     )
+
+
+def _check_namespaces(part: Part, name: str) -> None:
+    """Nothing names an object of another namespace; a cluster that would follow such a name is not asked to."""
+    rest: list[tuple[str, Any]] = [(part.at(name), part.values.get(name))]
+    while rest:
+        path, value = rest.pop()
+        if isinstance(value, list):
+            rest += [(f"{path}[{number}]", item) for number, item in enumerate(value)]
+        elif isinstance(value, Mapping):
+            rest += [(f"{path}.{key}", item) for key, item in value.items()]
+            for key in value.keys() & _ELSEWHERE:
+                detail = f"{path}.{key}: an endpoint uses objects of its own namespace, and names no other."
+                part.problems.refuse(f"{path}.{key}", "other-namespace", detail)
 
 
 def _check_volume_name(mount: Part, volume: str) -> None:

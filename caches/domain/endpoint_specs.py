@@ -274,6 +274,9 @@ def _source(config: Part) -> ModelSource:
 def _hub(model: Part, location: str) -> ModelSource:
     secret = model.part("tokenSecretRef")
     named = ("", "")
+    if secret.has("namespace"):
+        detail = "The token's Secret is one of the endpoint's own namespace."
+        secret.refuse("namespace", "other-namespace", detail)
     if model.has("tokenSecretRef"):
         named = (
             secret.matched("name", r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", "a Secret's name"),

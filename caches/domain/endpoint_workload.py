@@ -29,7 +29,8 @@ Json = dict[str, Any]
 class Served:
     """What the pods serve. ``digest`` "": the pod brings its weights itself. ``source`` is HEARTH_SOURCE's JSON.
 
-    ``image`` is as it is run, by digest where that is known; ``host_path`` the root of the nodes' stores.
+    ``image`` is as it is run, by digest where that is known; ``host_path`` the root of the nodes' stores, "" where pods
+    have no node's store and fetch into one of their own.
     """
 
     image: str
@@ -214,9 +215,9 @@ def _server(spec: EndpointSpec, served: Served) -> Json:
 def _own_volumes(spec: EndpointSpec, served: Served) -> list[Json]:
     made: list[Json] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
     if served.digest:
-        store = {"path": f"{served.host_path.rstrip('/')}/hearth", "type": "DirectoryOrCreate"}
+        path = {"path": f"{served.host_path.rstrip('/')}/hearth", "type": "DirectoryOrCreate"}
         made += [
-            {"name": "hearth-store", "hostPath": store},
+            {"name": "hearth-store", **({"hostPath": path} if served.host_path else {"emptyDir": {}})},
             {"name": spec.pod.volume_name, "emptyDir": {}},
             {"name": TMP, "emptyDir": {"sizeLimit": "64Mi"}},
         ]

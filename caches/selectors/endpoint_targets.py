@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from caches.domain.demand import selects
+from caches.domain.demand import any_of, selects
 from caches.domain.endpoint_specs import DEFAULT_HOST_PATH, INSTANCE_TYPE_LABEL, EndpointSpec
 from caches.domain.gating import Target
 from caches.models import CacheEntry, Pin, PoolLoop
@@ -15,10 +15,13 @@ from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.freshness import is_fresh
 from controlplane.clusters.models import Cluster, Node, NodePool
 
+LONGEST_SELECTOR = 253  # of a pin's, for one label
+
 
 @dataclass(frozen=True, slots=True)
 class CacheTargets:
-    """``pools`` empty: nothing can be warmed, and ``why`` says so. ``host_path`` is the root that the pods mount.
+    """``pools`` empty: nothing can be warmed, and ``why`` says so. ``host_path`` is the root that the pods mount, if
+    ``is_root``: a folder of nodes that no pool keeps caches in is nobody's to ask for, and pods do without.
 
     A node of ``pools`` is a target when it has every label of ``selector``.
     """
@@ -27,6 +30,7 @@ class CacheTargets:
     selector: Mapping[str, str]
     host_path: str
     why: str = ""
+    is_root: bool = True
 
 
 def cache_targets(cluster: Cluster, spec: EndpointSpec) -> CacheTargets:
@@ -39,13 +43,16 @@ def cache_targets(cluster: Cluster, spec: EndpointSpec) -> CacheTargets:
     roots = sorted({pool.cache_path for pool in pools.values()})
     chosen = path or (roots[0] if roots else DEFAULT_HOST_PATH)
     taken = tuple(pool for _, pool in sorted(pools.items(), key=lambda item: str(item[0])) if pool.cache_path == chosen)
-    if problem:
-        return CacheTargets((), selector, chosen, problem)
-    if not pools:
-        return CacheTargets((), selector, chosen, "No node of a pool matches the endpoint.")
-    if not taken:
-        return CacheTargets((), selector, chosen, f"Its pools keep caches in {', '.join(roots)}, not in {chosen}.")
-    return CacheTargets(taken, selector, chosen)
+    if any(len(value) > LONGEST_SELECTOR for value in selector.values()):
+        problem = f"Caches are only warmed for values of a label that have {LONGEST_SELECTOR} characters together."
+    if not problem and not pools:
+        problem = "No node of a pool matches the endpoint."
+    elif not problem and not taken:
+        problem = f"Its pools keep caches in {', '.join(roots)}, not in {chosen}."
+    is_root = chosen == DEFAULT_HOST_PATH or NodePool.objects.filter(cluster=cluster, cache_path=chosen).exists()
+    if not is_root:
+        problem = f"{problem} No pool keeps any in {chosen}: pods mount no folder of a node and fetch for themselves."
+    return CacheTargets(() if problem else taken, selector, chosen, problem, is_root)
 
 
 def _selector(spec: EndpointSpec) -> tuple[Mapping[str, str], str]:
@@ -53,15 +60,16 @@ def _selector(spec: EndpointSpec) -> tuple[Mapping[str, str], str]:
     if spec.pod.node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution"):
         simple = _equalities(spec.pod.node_affinity["requiredDuringSchedulingIgnoredDuringExecution"])
         if simple is None:
-            return {}, "Caches are only warmed for a nodeAffinity that asks for single values of labels."
+            return {}, (
+                "Caches are only warmed for a nodeAffinity of one term whose expressions say In with values of labels. "
+                "Pods start where it says, and fetch there."
+            )
         return simple, ""
-    if len(spec.instance_types) > 1:
-        return {}, f"Caches are only warmed for one value of {INSTANCE_TYPE_LABEL}, not for a list."
-    return spec.node_selector, ""
+    return ({INSTANCE_TYPE_LABEL: any_of(spec.instance_types)} if spec.instance_types else {}), ""
 
 
 def _equalities(required: Any) -> Mapping[str, str] | None:
-    """``key In [value]`` of a single term as labels; None for anything else."""
+    """``key In [value, …]`` of a single term as labels; None for anything else."""
     terms = required.get("nodeSelectorTerms") if isinstance(required, Mapping) else None
     if not isinstance(terms, list) or len(terms) != 1 or not isinstance(terms[0], Mapping):
         return None
@@ -70,9 +78,9 @@ def _equalities(required: Any) -> Mapping[str, str] | None:
     found: dict[str, str] = {}
     for one in terms[0].get("matchExpressions") or ():
         values = one.get("values") if isinstance(one, Mapping) else None
-        if not isinstance(values, list) or len(values) != 1 or one.get("operator") != "In":
+        if not isinstance(values, list) or not values or one.get("operator") != "In" or one.get("key") in found:
             return None
-        found[str(one.get("key"))] = str(values[0])
+        found[str(one.get("key"))] = any_of(str(value) for value in values)
     return found
 
 

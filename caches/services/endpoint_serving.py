@@ -206,7 +206,7 @@ def _apply(
     served = Served(
         image=served_image(spec.image),
         ensure_image=settings.AGENT_IMAGE,
-        host_path=targets.host_path,
+        host_path=targets.host_path if targets.is_root else "",
         digest=version.artifact.digest if version is not None and version.artifact is not None else "",
         source=_pod_source(version),
         warm=spec.cache.weights and bool(targets.pools),

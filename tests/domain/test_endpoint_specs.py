@@ -155,6 +155,17 @@ CASES: list[tuple[dict[str, Any], dict[str, str]]] = [
      {"spec.kubernetes.initContainers[0].volumeMounts[0].name": "volume-reserved"}),
     ({"spec__kubernetes": {"podTemplateAnnotations": {"cache.hearth.dev/weights": "*"}}},
      {"spec.kubernetes.podTemplateAnnotations.cache.hearth.dev/weights": "annotation-reserved"}),
+    ({f"{W}environmentVariables": [
+        {"name": "T", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "namespace": "kube-system"}}}]},
+     {"spec.worker.environmentVariables[0].valueFrom.secretKeyRef.namespace": "other-namespace"}),
+    ({"spec__kubernetes": {"initContainers": [
+        {"name": "x", "envFrom": [{"secretRef": {"name": "s", "namespace": "other"}}]}]}},
+     {"spec.kubernetes.initContainers[0].envFrom[0].secretRef.namespace": "other-namespace"}),
+    ({"spec__kubernetes": {"volumes": [{"name": "x", "azureFile": {"secretNamespace": "other"}}]}},
+     {"spec.kubernetes.volumes[0].azureFile.secretNamespace": "other-namespace"}),
+    ({f"{SOURCE}": {"modelSourceType": "huggingface", "huggingFaceModel": {
+        "modelId": "org/name", "tokenSecretRef": {"name": "hf", "key": "token", "namespace": "other"}}}},
+     {"spec.modelSourceConfig.huggingFaceModel.tokenSecretRef.namespace": "other-namespace"}),
     ({"spec": []}, {"spec": "field-type"}),
 ]  # fmt: skip
 

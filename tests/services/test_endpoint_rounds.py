@@ -146,31 +146,6 @@ def test_no_node_to_warm_is_no_reason_to_wait(served: EndpointWorld) -> None:
     assert served.condition("WeightsCacheReady") == ("False", "Failed", "No node of a pool matches the endpoint.")
 
 
-def test_nodes_of_the_instance_type_are_the_targets(served: EndpointWorld) -> None:
-    node = served.world.node("n1")
-    labels = {"node.kubernetes.io/instance-type": "ml.g5.24xlarge"}
-    served.world.gateway.set_node_labels(node.name, node.uid, labels)
-    served.world.observe()
-    served.version()
-    served.apply(spec__instanceType="ml.g5.24xlarge")
-    served.round()
-    [pin] = served.pins
-    assert pin.node_selector == labels
-    served.warm("n1")
-    served.round()
-    assert len(served.gateway.deployments) == 1
-    assert set(served.world.desired("n2")) == set(), "and nothing is brought to another node"
-
-
-def test_another_root_than_the_pools_is_said_and_the_pods_start(served: EndpointWorld) -> None:
-    served.version()
-    served.apply(spec__modelCacheConfig__weightsCache={"enabled": True, "hostPath": "/mnt/other"})
-    served.round()
-    volumes = served.gateway.deployments[0]["spec"]["template"]["spec"]["volumes"]
-    assert {"path": "/mnt/other/hearth", "type": "DirectoryOrCreate"} in [v.get("hostPath") for v in volumes]
-    assert "not in /mnt/other" in served.condition("WeightsCacheReady")[2] and served.pins == []
-
-
 def test_a_refused_document_serves_nothing_and_says_why(served: EndpointWorld) -> None:
     served.apply(spec__worker__image="a b")
     served.round()
