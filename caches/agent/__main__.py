@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from caches.agent import links
+from caches.agent import alive, links
 from caches.agent.runner import Replaced, Runner
 from caches.agent.store import Store, StoreBusy
 from caches.agent.tuning import Tuning
@@ -32,6 +32,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--segment-bytes", type=int, help="unit of resume (default: 16 MiB)")
     parser.add_argument("--lock-wait", type=float, help="seconds to wait for another agent to leave the store")
     options = parser.parse_args(argv)
+    beat = alive.heartbeat()
+    beat()
     logging.basicConfig(
         level=os.environ.get("LOG_LEVEL", "INFO"),
         format=f"%(asctime)s %(levelname)s {options.node} %(name)s: %(message)s",
@@ -49,12 +51,11 @@ def main(argv: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         # From a thread: a handler interrupts the very code that may hold the lock of the event it would set.
         signal.signal(number, lambda *_: threading.Thread(target=lambda: [stop() for stop in stops]).start())
-    link = links.link_for(options, stopping)
+    link = links.link_for(options, stopping, beat)
     if link is None:
         return 0  # asked to stop before it knew who it is
-    runner = Runner(
-        link=link, store=Store(links.root_of(options)), open_source=links.open_source_for(options), tuning=tuning
-    )
+    store, open_source = Store(links.root_of(options)), links.open_source_for(options)
+    runner = Runner(link=link, store=store, open_source=open_source, tuning=tuning, beat=beat)
     stops.append(runner.stop)
     if stopping.is_set():  # asked between the two lines
         return 0

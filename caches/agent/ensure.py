@@ -47,6 +47,7 @@ class Tools:
     clock: Callable[[], datetime]
     wake: Callable[[], None]
     store_buckets: dict[str, TokenBucket] = field(default_factory=dict)  # by connection name
+    beat: Callable[[], None] = lambda: None  # called by the loop's thread alone: it comes round
 
     def store_bucket(self, connection: str) -> TokenBucket:
         """What all reads from one store on this node take from."""

@@ -19,7 +19,6 @@ from caches.agent.evict import Evict
 from caches.agent.jobs import Job
 from caches.agent.scrub import Scrub, ScrubState, next_scrub
 from caches.agent.store import name_of
-from caches.agent.verify import Findings
 from controlplane.clusters.documents import (
     Action,
     ArtifactKind,
@@ -141,6 +140,7 @@ class Keeper:
                     work.meter.close()
         for turn in (self._collect, self._evict, self._settle):
             for entry in entries:
+                self.tools.beat()
                 try:
                     turn(entry)
                 except OSError as error:  # one artifact's trouble with the disk must not stop the others
@@ -250,7 +250,7 @@ class Keeper:
             self._wait_or_fail(entry, EntryState.REPAIRING)
         elif found.wrong or self._is_odd(entry):
             paths = tuple(file.path for file in entry.marker.files) if self._is_odd(entry) else found.damaged
-            outcome.damage(entry, Findings(paths, found.strange, found.modes), self.tools)
+            outcome.damage(entry, replace(found, damaged=paths), self.tools)
             self._wait_or_fail(entry, EntryState.REPAIRING)
         elif found.touched:
             entry.state, entry.message = EntryState.VERIFYING, "Files were touched since they were published."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from caches.agent.ensure import OpenSource
@@ -53,16 +54,19 @@ def open_source_for(options: argparse.Namespace) -> OpenSource:
     return open_source if options.fleet is not None else Mounted(options.source)
 
 
-def link_for(options: argparse.Namespace, stopping: threading.Event) -> NodeLink | None:
-    """The link. On Kubernetes it may wait for the API server to say which machine this is; None when stopped."""
+def link_for(
+    options: argparse.Namespace, stopping: threading.Event, beat: Callable[[], None] = lambda: None
+) -> NodeLink | None:
+    """The link. On Kubernetes it may wait for the API server to say which machine this is; None when stopped. ``beat``
+    is called while it waits."""
     if options.fleet is not None:
         from controlplane.clusters.local.link import LocalLink
 
         return LocalLink(options.fleet, options.node, options.uid)
-    return _kubernetes(options, stopping)
+    return _kubernetes(options, stopping, beat)
 
 
-def _kubernetes(options: argparse.Namespace, stopping: threading.Event) -> NodeLink | None:
+def _kubernetes(options: argparse.Namespace, stopping: threading.Event, beat: Callable[[], None]) -> NodeLink | None:
     from controlplane.clusters.kubernetes import access
     from controlplane.clusters.kubernetes.client import KubeClient
     from controlplane.clusters.kubernetes.link import KubernetesLink, node_uid
@@ -73,6 +77,7 @@ def _kubernetes(options: argparse.Namespace, stopping: threading.Event) -> NodeL
     )
     uid, pause = options.uid, FIRST_PAUSE_SECONDS
     while not uid:
+        beat()
         try:
             # The token outranks the name: an agent that comes back late must not take itself for its successor.
             claimed = access.claimed_node(options.token_file or access.ACCOUNT / "token")

@@ -47,6 +47,7 @@ class Runner:
         tuning: Tuning | None = None,
         clock: Callable[[], datetime] = _now,
         chance: Callable[[], float] = random.random,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._link, self._store = link, store
         self._tuning = tuning or Tuning()
@@ -59,7 +60,7 @@ class Runner:
         self.tools = Tools(
             link=link, store=store, ledger=ledger, open_source=open_source, tuning=self._tuning,
             gate=RequestGate(8), bucket=TokenBucket(None), clock=clock, wake=self._wake.set,
-            scrub_bucket=TokenBucket(self._tuning.scrub_bytes_per_second),
+            scrub_bucket=TokenBucket(self._tuning.scrub_bytes_per_second), beat=beat,
         )  # fmt: skip
         self.keeper = Keeper(self.tools, chance)
         self.asks = Asks(self.keeper, store, self._wake.set)
@@ -91,12 +92,16 @@ class Runner:
 
     def tick(self) -> None:
         """One round. Whatever the cluster answers, the node's own work goes on."""
+        beat = self.tools.beat
+        beat()
         try:
             self._read_desired()
         except GatewayError as error:
             log.warning("the cluster does not answer, going on with what is known: %s", error)
+        beat()
         self.keeper.step()
         self.asks.step()
+        beat()
         try:
             self._report()
         except Conflict as error:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from caches.agent import marker as markers
@@ -23,16 +23,20 @@ _WRITABLE = 0o222
 @dataclass(frozen=True, slots=True)
 class Findings:
     """Relative paths in order. ``damaged`` need their bytes again, ``strange`` do not belong, ``modes`` are only
-    writable where they must not be, ``touched`` have another mtime than when they were published: read them."""
+    writable where they must not be, ``touched`` have another mtime than when they were published: read them.
+    ``folders`` are the folders of the tree, strange ones too; its own is "."."""
 
     damaged: tuple[str, ...] = ()
     strange: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
     touched: tuple[str, ...] = ()
+    folders: frozenset[str] = frozenset()
 
     @property
     def wrong(self) -> tuple[str, ...]:
-        return tuple(sorted({*self.damaged, *self.strange, *self.modes}))
+        """The files, for people; a folder, with a slash at its end, only where no file is wrong."""
+        found = {*self.damaged, *self.strange, *self.modes}
+        return tuple(sorted(found - self.folders or {f"{path}/" for path in found}))
 
 
 def file_crc(fd: int, start: int, end: int, tick: Tick, read_bytes: int = MIB) -> int | None:
@@ -95,13 +99,15 @@ def look(tree: Path, files: Iterable[MarkedFile]) -> Findings:
     """The cheap look: one lstat for each name. Raises FileNotFoundError when the tree itself is gone."""
     wanted = {file.path: file for file in files}
     parents = {path[: path.index("/", at)] for path in wanted for at in _slashes(path)}
-    damaged, strange, modes, touched = set(wanted), [], [], []
+    damaged, strange, modes, touched, folders = set(wanted), [], [], [], {"."}
     if tree.lstat().st_mode & _WRITABLE:
         modes.append(".")
     for path, info in safefs.walk(tree):
         if path == markers.NAME:
             continue
         file = wanted.get(path)
+        if stat.S_ISDIR(info.st_mode):
+            folders.add(path)
         if file is None:
             if path not in parents or not stat.S_ISDIR(info.st_mode):
                 strange.append(path)
@@ -117,7 +123,7 @@ def look(tree: Path, files: Iterable[MarkedFile]) -> Findings:
             modes.append(path)
         if info.st_mtime_ns != file.mtime_ns:
             touched.append(path)
-    return Findings(tuple(sorted(damaged)), tuple(strange), tuple(modes), tuple(touched))
+    return Findings(tuple(sorted(damaged)), tuple(strange), tuple(modes), tuple(touched), frozenset(folders - damaged))
 
 
 def _slashes(path: str) -> list[int]:
@@ -145,7 +151,7 @@ def read_tree(tree: Path, marker: Marker, tick: Tick, *, only: frozenset[str] | 
                 damaged.add(file.path)
         finally:
             os.close(fd)
-    return Findings(tuple(sorted(damaged)), cheap.strange, cheap.modes, cheap.touched)
+    return replace(cheap, damaged=tuple(sorted(damaged)))
 
 
 def recheck(tree: Path, manifest: Manifest, last: Marker | None, tick: Tick) -> tuple[MarkedFile, ...]:

@@ -36,18 +36,20 @@ class Found:
         if not self.damaged and not self.repaired_bytes:
             return "Every byte is right."
         # An agent that does not name what it repaired counts its bytes all the same.
-        wrong = (
-            f"{plural(self.count, 'file')} {'was' if self.count == 1 else 'were'}" if self.count else "Something was"
-        )
-        again = "is" if self.count <= 1 else "are"
+        # A folder whose mode was wrong is named only where no file was: nobody lost a byte of it.
+        files = [path for path in self.damaged if not path.endswith("/")]
+        named, noun = (self.damaged, "folder") if self.damaged and not files else (files, "file")
+        count = self.count - (len(self.damaged) - len(named))
+        wrong = f"{plural(count, noun)} {'was' if count == 1 else 'were'}" if count else "Something was"
+        again = "is" if count <= 1 else "are"
         said = f"{wrong} wrong and {again} right again ({size_text(self.repaired_bytes)} fetched)"
-        return f"{said}: {self._names}." if self.damaged else f"{said}."
+        return f"{said}: {_names(named, count)}." if named else f"{said}."
 
-    @property
-    def _names(self) -> str:
-        """The audit event carries the message, so it names the files too."""
-        more = self.count - len(self.damaged[:MOST_NAMED])
-        return ", ".join(self.damaged[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+def _names(paths: list[str], count: int) -> str:
+    """The audit event carries the message, so it names the files too."""
+    more = count - len(paths[:MOST_NAMED])
+    return ", ".join(paths[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def scrub_found(operation: Operation, entry: CacheEntry) -> Found:

@@ -54,7 +54,7 @@ class Node:
         if self.connection.secret_name:
             self.gateway.apply_secret(self.connection.secret_name, self.secrets)
 
-    def start(self, *more: str) -> subprocess.Popen[bytes]:
+    def start(self, *more: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Without Django's settings and with nothing of the control plane in its environment."""
         keep = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
         argv = [
@@ -68,7 +68,7 @@ class Node:
             "--uid",
             self.uid,
         ]
-        process = subprocess.Popen([*argv, "--uid", self.uid, *more], cwd=ROOT, env=keep)
+        process = subprocess.Popen([*argv, "--uid", self.uid, *more], cwd=ROOT, env={**keep, **(environ or {})})
         if self.process is None or self.process.poll() is not None:
             self.process = process
         return process

@@ -156,6 +156,7 @@ class World:
     error: BaseException | None = None
     connections: tuple[ConnectionSpec, ...] = ()
     secrets_used: list[Mapping[str, str]] = field(default_factory=list)
+    beat: Callable[[], None] = lambda: None
     _generation: int = 0
 
     def __post_init__(self) -> None:
@@ -233,7 +234,9 @@ class World:
             self.link.changed.notify_all()
 
     def start(self) -> Self:
-        self.runner = Runner(link=self.link, store=self.store, open_source=self.open_source, tuning=self.tuning)
+        self.runner = Runner(
+            link=self.link, store=self.store, open_source=self.open_source, tuning=self.tuning, beat=self.beat
+        )
         self._thread = threading.Thread(target=self._main, daemon=True)
         self._thread.start()
         return self

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from caches.agent import alive
 from controlplane.clusters.gateway import PoolAgent, Refused, Toleration
+from controlplane.clusters.kubernetes import agent_workload
 from controlplane.clusters.kubernetes.agent_workload import daemon_set, daemon_set_name
+from controlplane.clusters.kubernetes.client import CONNECT_SECONDS, READ_SECONDS
 
 AGENT = PoolAgent(
     pool="gpu-a",
@@ -164,3 +171,44 @@ def test_it_gives_no_two_pools_one_name() -> None:
 def test_it_passes_on_what_a_private_registry_needs() -> None:
     assert "imagePullSecrets" not in pod()
     assert pod(replace(AGENT, image_pull_secrets=("reg",)))["imagePullSecrets"] == [{"name": "reg"}]
+
+
+def test_it_is_asked_seldom_and_patiently_whether_it_still_comes_round() -> None:
+    probe = agent_container()["livenessProbe"]
+    assert probe["timeoutSeconds"] < probe["periodSeconds"]
+    assert probe["failureThreshold"] * probe["periodSeconds"] >= 300, "a busy node is no illness"
+    # Two slow requests with their repetitions are a round too.
+    assert agent_workload.SILENT_SECONDS > 4 * (CONNECT_SECONDS + READ_SECONDS)
+    (file,) = [item["value"] for item in agent_container()["env"] if item["name"] == alive.VARIABLE]
+    assert file in probe["exec"]["command"][-1]
+    assert "startupProbe" not in agent_container() and "readinessProbe" not in agent_container()
+
+
+def test_its_sign_of_life_lies_on_no_disk() -> None:
+    (mount,) = [item for item in agent_container()["volumeMounts"] if item["mountPath"] == agent_workload.ALIVE_FOLDER]
+    (volume,) = [item for item in pod()["volumes"] if item["name"] == mount["name"]]
+    assert volume["emptyDir"]["medium"] == "Memory"
+
+
+@pytest.mark.parametrize(
+    ("age", "healthy"),
+    [(0, True), (170, True), (190, False), (86400, False), (-5, True), (-86400, False), (None, True)],
+)
+def test_its_probe_calls_an_agent_dead_whose_file_is_old_and_not_one_that_has_none(
+    tmp_path: Path, age: float | None, healthy: bool
+) -> None:
+    file = tmp_path / "heartbeat"
+    if age is not None:
+        alive.Heartbeat(str(file), lambda: time.monotonic() - age)()
+    assert (probe_exit(file) == 0) is healthy
+
+
+def probe_exit(file: Path) -> int:
+    command = [word.replace(agent_workload.HEARTBEAT_FILE, str(file)) for word in probe_command()]
+    return subprocess.run([sys.executable, *command[1:]], check=False, capture_output=True, timeout=120).returncode
+
+
+def probe_command() -> list[str]:
+    command: list[str] = agent_container()["livenessProbe"]["exec"]["command"]
+    assert command[0] == "python"
+    return command

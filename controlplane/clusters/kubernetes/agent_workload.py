@@ -14,6 +14,16 @@ SERVICE_ACCOUNT = "hearth-agent"
 # Long enough for the agent to sync and journal what it has; what is partial is resumed by the next one.
 GRACE_SECONDS = 60
 NAME_LENGTH = 63  # a pod's label holds it
+# Touched by the agent's loop, with the monotonic clock's time (caches/agent/alive.py). In memory: neither a full disk
+# nor a slow one makes a sound agent look dead.
+ALIVE_FOLDER = "/run/agent"
+HEARTBEAT_FILE = f"{ALIVE_FOLDER}/heartbeat"
+SILENT_SECONDS = 180  # longer than a round in which every request runs into its time limit
+# No file is no verdict: an agent that never wrote one knows nothing of it. An age below zero is of another boot.
+_PROBE = (
+    f"import os, sys, time; f = '{HEARTBEAT_FILE}'; "
+    f"sys.exit(os.path.exists(f) and abs(time.monotonic() - os.stat(f).st_mtime) > {SILENT_SECONDS})"
+)
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _PATH = re.compile(r"(/[A-Za-z0-9._-]+)+")
 
@@ -62,6 +72,7 @@ def _pod(agent: PoolAgent, path: str) -> dict[str, Any]:
         "volumes": [
             {"name": "store", "hostPath": {"path": path, "type": "DirectoryOrCreate"}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+            {"name": "alive", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
             *(_source(number, folder) for number, folder in enumerate(agent.source_paths)),
         ],
     }
@@ -95,7 +106,9 @@ def _container(agent: PoolAgent, path: str) -> dict[str, Any]:
         "env": [
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+            {"name": "HEARTH_HEARTBEAT_FILE", "value": HEARTBEAT_FILE},
         ],
+        "livenessProbe": _liveness(),
         "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "2Gi"}},
         "securityContext": {
             # Root inside, without any power over the machine: the store is root's, so that no other pod may write it.
@@ -109,8 +122,21 @@ def _container(agent: PoolAgent, path: str) -> dict[str, Any]:
         "volumeMounts": [
             {"name": "store", "mountPath": path},
             {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "alive", "mountPath": ALIVE_FOLDER},
             *(_source_mount(number, folder) for number, folder in enumerate(agent.source_paths)),
         ],
+    }
+
+
+def _liveness() -> dict[str, Any]:
+    """Ends an agent whose loop hangs; the next one goes on from its journal. Five times in a row, because agents that
+    are restarted for a slow disk, a busy node or a silent API server do more harm than one that hangs."""
+    return {
+        "exec": {"command": ["python", "-I", "-S", "-c", _PROBE]},
+        "initialDelaySeconds": 60,
+        "periodSeconds": 60,
+        "timeoutSeconds": 50,
+        "failureThreshold": 5,
     }
 
 
