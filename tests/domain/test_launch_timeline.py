@@ -1,0 +1,195 @@
+"""Timelines case by case: late, doubled, missing, skewed, restarted, never ready."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from caches.domain.launch_observations import Observation, facts_of
+from caches.domain.launch_timeline import Timeline, assemble
+from caches.domain.launch_words import LaunchState, Mark, Observer, Phase, PhaseState, launch_id
+from tests.domain.launches import after, mark, span, whole
+
+
+def seconds(timeline: Timeline) -> list[float | None]:
+    return [one.seconds for one in timeline.phases]
+
+
+def test_it_divides_a_launch_that_everybody_saw() -> None:
+    timeline = assemble(whole())
+    assert seconds(timeline) == [2, 30, 20, 13, 25, 6, 4]
+    assert (timeline.state, timeline.ready_seconds, timeline.total_seconds) == (LaunchState.READY, 96, 100)
+    assert timeline.unknown_seconds == 0
+
+
+def test_nothing_was_seen_of_it() -> None:
+    timeline = assemble([])
+    assert timeline.state is LaunchState.STARTING
+    assert timeline.reached is Phase.WAITING
+    assert timeline.total_seconds is None
+    assert seconds(timeline) == [None] * 7
+
+
+@pytest.mark.parametrize("skew", [3600.0, -3600.0, 7.25, -86400.0])
+def test_a_clock_that_puts_effects_before_causes_is_moved(skew: float) -> None:
+    timeline = assemble(whole(skew))
+    assert timeline.total_seconds == 100
+    assert seconds(timeline)[1:6] == [30, 20, 13, 25, 6]
+    assert abs(timeline.clock_shift_seconds + skew) <= 4  # no further than cause and effect ask for
+
+
+def test_a_clock_that_no_shift_can_repair_leaves_what_is_between_the_two_unknown() -> None:
+    seen = [mark(Mark.CREATED, 99), mark(Mark.SCHEDULED, 100), mark(Mark.STARTED, 0), mark(Mark.READY, 300)]
+    timeline = assemble([*seen, mark(Mark.FIRST_SUCCESS, 110)])
+    assert timeline.clock_shift_seconds == 0
+    assert timeline.seconds(Phase.FIRST_REQUEST) is None
+
+
+def test_an_image_that_was_present_took_no_time() -> None:
+    seen = [mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 1), mark(Mark.IMAGE_PRESENT, 2), mark(Mark.READY, 9)]
+    timeline = assemble(seen)
+    assert timeline.seconds(Phase.IMAGE_PULL) == 0
+    assert timeline.unknown_seconds == 8
+
+
+def test_an_image_that_another_pod_pulled_meanwhile_is_what_the_kubelet_says_of_this_one() -> None:
+    """This pod waited for another's pull: its own message says how long, waiting included."""
+    seen = [mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 0), mark(Mark.PULLING, 1), mark(Mark.READY, 60)]
+    assert assemble([*seen, mark(Mark.PULLED, 40, seconds=39.5)]).seconds(Phase.IMAGE_PULL) == 39.5
+    assert assemble([*seen, mark(Mark.PULLED, 40)]).seconds(Phase.IMAGE_PULL) == 39
+    assert assemble([*seen, mark(Mark.IMAGE_PRESENT, 40)]).seconds(Phase.IMAGE_PULL) is None  # began, never ended
+
+
+def test_two_containers_pulls_that_overlap_count_once() -> None:
+    seen = [mark(Mark.CREATED, 0), mark(Mark.READY, 100)]
+    seen += [mark(Mark.PULLED, 30, seconds=20), mark(Mark.PULLED, 40, seconds=20)]
+    assert assemble(seen).seconds(Phase.IMAGE_PULL) == 30
+
+
+def test_a_second_that_two_phases_claim_belongs_to_the_later_one() -> None:
+    """A runtime that streams its weights while they arrive."""
+    seen = [mark(Mark.CREATED, 0), mark(Mark.READY, 100)]
+    seen += [span(Phase.WEIGHTS_FETCH, 50, 60), span(Phase.WEIGHTS_LOAD, 50, 90)]
+    timeline = assemble(seen)
+    assert timeline.seconds(Phase.WEIGHTS_FETCH) == 30
+    assert timeline.seconds(Phase.WEIGHTS_LOAD) == 50
+    assert timeline.unknown_seconds == 20
+
+
+def test_what_a_runtime_pushes_is_believed_over_what_is_inferred() -> None:
+    timeline = assemble([*whole(), span(Phase.INITIALISATION, 11, 63)])
+    assert timeline.seconds(Phase.INITIALISATION) == 5  # until the load began; the rest overlaps it
+    assert timeline.phases[3].observer is Observer.PUSHED
+
+
+def test_a_length_without_a_place_counts_what_the_others_leave() -> None:
+    seen = [mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 10), mark(Mark.READY, 30)]
+    assert assemble([*seen, span(Phase.WEIGHTS_LOAD, 15)]).seconds(Phase.WEIGHTS_LOAD) == 15
+    assert assemble([*seen, span(Phase.WEIGHTS_LOAD, 500)]).seconds(Phase.WEIGHTS_LOAD) == 20
+
+
+def test_half_of_the_initialisation_is_not_the_initialisation() -> None:
+    for missing in (Mark.STARTED, Mark.LOAD_STARTED, Mark.LOADED, Mark.SERVING):
+        left = [one for one in whole() if one.mark is not missing]
+        assert assemble(left).seconds(Phase.INITIALISATION) is None, missing
+
+
+def test_workers_that_load_side_by_side_load_from_the_first_to_the_last() -> None:
+    workers = [mark(Mark.LOAD_STARTED, 58), mark(Mark.LOADED, 84), mark(Mark.LOADED, 83, seconds=20)]
+    timeline = assemble([*whole(), *workers])
+    assert timeline.seconds(Phase.WEIGHTS_LOAD) == 27
+    assert timeline.seconds(Phase.INITIALISATION) == 5 + 6
+
+
+def test_a_restart_begins_where_the_run_before_it_ended() -> None:
+    seen = [mark(Mark.RESTARTED, 1000), mark(Mark.IMAGE_PRESENT, 1010), mark(Mark.STARTED, 1010)]
+    seen += [mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 2), mark(Mark.READY, 1030)]
+    timeline = assemble(seen)
+    assert timeline.ready_seconds == 30
+    assert seconds(timeline)[:3] == [0, 0, 0]
+    assert timeline.unknown_seconds == 30
+
+
+def test_readiness_of_the_run_before_is_not_this_run_s() -> None:
+    seen = [mark(Mark.RESTARTED, 1000), mark(Mark.STARTED, 1010), mark(Mark.READY, 90)]
+    assert assemble(seen).state is LaunchState.STARTING
+    assert assemble([*seen, mark(Mark.ENDED, 1020, reason="OOMKilled")]).state is LaunchState.ENDED
+
+
+@pytest.mark.parametrize(
+    ("seen", "reached"),
+    [
+        ([mark(Mark.CREATED, 0)], Phase.WAITING),
+        ([mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 1), mark(Mark.PULLING, 2)], Phase.IMAGE_PULL),
+        ([mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 1), mark(Mark.ENSURE_STARTED, 2)], Phase.WEIGHTS_FETCH),
+        ([mark(Mark.CREATED, 0), mark(Mark.STARTED, 3)], Phase.INITIALISATION),
+        ([mark(Mark.CREATED, 0), mark(Mark.STARTED, 3), mark(Mark.LOAD_STARTED, 4)], Phase.WEIGHTS_LOAD),
+        ([mark(Mark.CREATED, 0), mark(Mark.STARTED, 3), mark(Mark.SERVING, 4)], Phase.HEALTH_CHECKS),
+    ],
+)
+def test_a_launch_that_never_became_ready_is_kept_with_how_far_it_got(seen: list[Observation], reached: Phase) -> None:
+    timeline = assemble([*seen, mark(Mark.ENDED, 60, reason="Deleted")])
+    assert (timeline.state, timeline.reached, timeline.end_reason) == (LaunchState.ENDED, reached, "Deleted")
+    assert timeline.total_seconds == 60
+    assert timeline.ready_seconds is None
+    late = timeline.phases[[one.phase for one in timeline.phases].index(reached) + 1 :]
+    assert {one.state for one in late} <= {PhaseState.NOT_REACHED}
+
+
+def test_an_ensure_step_that_failed_first_was_waited_for_as_well() -> None:
+    again = [mark(Mark.ENSURE_STARTED, 20), mark(Mark.ENSURE_ENDED, 25)]
+    early = [mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 2), *again, mark(Mark.ENSURE_STARTED, 30)]
+    assert assemble([*early, mark(Mark.ENSURE_ENDED, 42)]).seconds(Phase.WEIGHTS_FETCH) == 22
+
+
+def test_a_launch_that_served_and_ended_stays_ready() -> None:
+    timeline = assemble([*whole(), mark(Mark.ENDED, 5000, reason="Completed")])
+    assert timeline.state is LaunchState.READY
+    assert timeline.total_seconds == 100
+
+
+def test_a_first_success_before_readiness_was_seen_is_no_time_at_all() -> None:
+    seen = [one for one in whole() if one.mark is not Mark.FIRST_SUCCESS]
+    timeline = assemble([*seen, mark(Mark.FIRST_SUCCESS, 94.5)])
+    assert timeline.seconds(Phase.FIRST_REQUEST) == 0
+    assert timeline.total_seconds == timeline.ready_seconds
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mark": Mark.READY},
+        {"mark": Mark.SPAN, "seconds": 1.0},
+        {"mark": Mark.SPAN, "at": after(0), "phase": Phase.WAITING},
+        {"mark": Mark.READY, "at": after(0), "phase": Phase.WAITING},
+        {"mark": Mark.READY, "at": after(0).replace(tzinfo=None)},
+        {"mark": Mark.LOADED, "seconds": -1.0},
+        {"mark": Mark.LOADED, "seconds": float("nan")},
+        {"mark": Mark.LOADED, "seconds": 1e12},
+    ],
+)
+def test_what_cannot_be_is_no_observation(fields: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Observation(Observer.PUSHED, **fields)  # type: ignore[arg-type]
+
+
+def test_every_observer_computes_the_same_id() -> None:
+    first = launch_id(cluster="local", pod_uid="u-1", container="engine", restart_count=0)
+    assert first == launch_id(cluster="local", pod_uid="u-1", container="engine", restart_count=0)
+    assert str(first) == EXPECTED_ID
+    others: Sequence[tuple[str, str, str, int]] = [
+        ("other", "u-1", "engine", 0),
+        ("local", "u-2", "engine", 0),
+        ("local", "u-1", "ensure", 0),
+        ("local", "u-1", "engine", 1),
+    ]
+    made = {launch_id(cluster=c, pod_uid=p, container=n, restart_count=r) for c, p, n, r in others}
+    assert len(made | {first}) == 5
+
+
+EXPECTED_ID = "96bcbf5c-2077-5f37-97a8-271bd79a0c61"
+
+
+def test_facts_leave_out_what_is_empty() -> None:
+    assert facts_of({"found": "miss", "bytes": 0, "source": "", "image": None}) == (("bytes", "0"), ("found", "miss"))
