@@ -58,8 +58,9 @@ def spec_with(pin: Pin, changes: Mapping[str, Any]) -> PinSpec:
 
 
 def existing_pin(spec: PinSpec) -> UUID | None:
-    """The live pin of the same version, which a preview must not count twice."""
-    return Pin.objects.filter(version=spec.version_id, removed_at__isnull=True).values_list("id", flat=True).first()
+    """The live pin of the same version, which a preview must not count twice; those of endpoints stay beside it."""
+    mine = Pin.objects.filter(version=spec.version_id, removed_at__isnull=True, endpoint__isnull=True)
+    return mine.values_list("id", flat=True).first()
 
 
 def _pools(names: Sequence[str], targets: Targets) -> Sequence[NodePool]:

@@ -5,7 +5,7 @@ from caches.models.entries import CacheEntry, ConsumerSeen, EntryChange, Transfe
 from caches.models.images import Image, ImageHold, ImageState
 from caches.models.loop import NodeProjection, PoolLoop, PublishedManifest, UnknownCopy, Webhook, WebhookDelivery
 from caches.models.pins import GateType, Pin
-from caches.models.rollouts import Rollout
+from caches.models.rollouts import Rollout, ShownMirror
 
 __all__ = [
     "Artifact",
@@ -24,6 +24,7 @@ __all__ = [
     "PoolLoop",
     "PublishedManifest",
     "Rollout",
+    "ShownMirror",
     "SourceConnection",
     "Transfer",
     "UnknownCopy",

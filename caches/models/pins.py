@@ -58,10 +58,16 @@ class Pin(Row):
                 condition=models.Q(removed_at__isnull=True, endpoint__isnull=True),
                 name="caches_one_live_pin_per_version",
             ),
+            # An endpoint's weights, and beside them each image that it runs or may go back to.
             models.UniqueConstraint(
                 fields=["version", "endpoint"],
-                condition=models.Q(removed_at__isnull=True, endpoint__isnull=False),
+                condition=models.Q(removed_at__isnull=True, endpoint__isnull=False, image__isnull=True),
                 name="caches_one_live_pin_per_endpoint",
+            ),
+            models.UniqueConstraint(
+                fields=["version", "image", "endpoint"],
+                condition=models.Q(removed_at__isnull=True, endpoint__isnull=False, image__isnull=False),
+                name="caches_one_live_pin_per_endpoint_image",
             ),
             models.CheckConstraint(condition=models.Q(priority__lte=1000), name="caches_pin_priority"),
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from caches.models.catalogue import ModelVersion
+from controlplane.clusters.models import Cluster
 from controlplane.models_base import Row
 from controlplane.serving.models import Endpoint
 
@@ -15,7 +16,9 @@ LIVE_STATES = ("Preparing", "WaitingForRoom", "Warming", "Switching")
 class Rollout(Row):
     """One attempt to serve one source with one image. ``opened_at``: its gate opened, so the Deployment is about it.
 
-    ``previous`` is what served when it began, whose weights are held until ``held_until``.
+    ``image`` is as the document says it, ``resolved_image`` what that meant when it was first needed: set once, so that
+    a tag that moves changes nothing that runs. ``previous`` is what served when it began, which is held until
+    ``held_until``.
     """
 
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="rollouts")
@@ -23,6 +26,7 @@ class Rollout(Row):
     generation = models.BigIntegerField(help_text="of the document that asked for it")
     source = models.CharField(max_length=1500)
     image = models.CharField(max_length=600, blank=True, default="")
+    resolved_image = models.ForeignKey("Image", null=True, on_delete=models.SET_NULL, related_name="rollouts")
     parts = models.JSONField(default=dict, help_text="of the document: what another rollout goes back to")
     version = models.ForeignKey(ModelVersion, null=True, on_delete=models.SET_NULL, related_name="rollouts")
     previous = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")
@@ -47,4 +51,24 @@ class Rollout(Row):
                 condition=models.Q(state__in=LIVE_STATES),
                 name="caches_one_live_rollout_per_endpoint",
             ),
+        ]
+
+
+class ShownMirror(Row):
+    """A read-only object that shows a cache to kubectl: what was written of it last, whichever process did."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="mirrors")
+    kind = models.CharField(max_length=40)
+    namespace = models.CharField(max_length=63)
+    name = models.CharField(max_length=253)
+    endpoint = models.ForeignKey(  # whose weights it shows; an image's is shared
+        Endpoint, null=True, on_delete=models.SET_NULL, related_name="mirrors"
+    )
+    written_hash = models.CharField(max_length=64, blank=True, default="")  # "" before it was written
+    written_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["kind", "namespace", "name"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "kind", "namespace", "name"], name="caches_mirror_once")
         ]

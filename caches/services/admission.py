@@ -12,9 +12,10 @@ from caches.domain.gating import GateState, GateType, Target, gate
 from caches.domain.planning import plan
 from caches.domain.plans import Plan, Refusal
 from caches.domain.text import minute_text, plural, size_text
-from caches.models import CacheEntry, ModelVersion, Pin
+from caches.models import Artifact, CacheEntry, ModelVersion, Pin
 from caches.selectors.entries import artifact_name
 from caches.selectors.image_demand import holds_images, image_of
+from caches.selectors.pin_artifacts import gate_artifact, gate_name, wants_weights
 from caches.selectors.pool_view import pin_view, pool_view
 from caches.services.pin_specs import PinSpec, spec_fields
 from controlplane.clusters.documents import ArtifactKind, EntryState, Reason
@@ -50,8 +51,8 @@ def plans_with(
 ) -> tuple[Plan, ...]:
     """One plan for each pool as if ``draft`` existed and the pins in ``without`` did not."""
     assert version.artifact is not None
-    extra = [pin_view(draft, digest=version.artifact.digest)]
     draft.version = version
+    extra = [pin_view(draft, digest=version.artifact.digest)] if wants_weights(draft) else []
     image = image_of(draft)
     images = (
         ()
@@ -68,41 +69,46 @@ def plans_with(
     )
 
 
-def admit(version: ModelVersion, spec: PinSpec, plans: tuple[Plan, ...]) -> None:
+def admit(pin: Pin, plans: tuple[Plan, ...]) -> None:
     """Raise CapacityClash when too many targets lack the room for the pin's gate. Other waits do not refuse."""
-    refusals, now = _refusals(version, plans), timezone.now()
-    if not can_open(version, spec, plans):
-        targets = _targets(version, plans)
+    refusals, now = _refusals(pin, plans), timezone.now()
+    if not can_open(pin, plans):
+        targets = _targets(pin, plans)
         # Waiting is no advice while one node needs more than that; otherwise the last one says how long.
         lasting = [one for one in refusals if one.until is None]
         advice = lasting[0] if lasting else max(refusals, key=lambda one: one.until or now)
-        raise CapacityClash(_no_room(version, refusals, len(targets)), next_step=advice.next_step, plans=plans)
+        raise CapacityClash(_no_room(pin, refusals, len(targets)), next_step=advice.next_step, plans=plans)
 
 
-def can_open(version: ModelVersion, spec: PinSpec, plans: tuple[Plan, ...]) -> bool:
+def can_open(pin: Pin, plans: tuple[Plan, ...]) -> bool:
     """Whether the room there is lets the pin's gate open."""
-    refusals = _refusals(version, plans)
+    refusals = _refusals(pin, plans)
     if not refusals:
         return True
     without_room = {refusal.node_uid for refusal in refusals}
-    uids = _targets(version, plans)
+    uids = _targets(pin, plans)
     targets = [Target(uid, EntryState.QUEUED, refused=uid in without_room) for uid in sorted(uids)]
-    if GateType(spec.gate_type) is GateType.TIMEOUT:
+    if GateType(pin.gate_type) is GateType.TIMEOUT:
         return not without_room >= uids
     now = timezone.now()
-    decision = gate(GateType(spec.gate_type), spec.gate_value, targets, started_at=now, now=now)
+    decision = gate(GateType(pin.gate_type), pin.gate_value, targets, started_at=now, now=now)
     return decision.state is not GateState.FAILED
 
 
-def _refusals(version: ModelVersion, plans: Iterable[Plan]) -> list[Refusal]:
-    assert version.artifact is not None
-    digest = version.artifact.digest
+def _refusals(pin: Pin, plans: Iterable[Plan]) -> list[Refusal]:
+    digest = _artifact(pin).digest
     return [refusal for one in plans for refusal in one.refusals if refusal.digest == digest]
 
 
-def _targets(version: ModelVersion, plans: Iterable[Plan]) -> set[str]:
-    assert version.artifact is not None
-    return {uid for one in plans for uid in target_uids(one, version.artifact.digest)}
+def _targets(pin: Pin, plans: Iterable[Plan]) -> set[str]:
+    digest = _artifact(pin).digest
+    return {uid for one in plans for uid in target_uids(one, digest)}
+
+
+def _artifact(pin: Pin) -> Artifact:
+    found = gate_artifact(pin)
+    assert found is not None  # spec_check lets no other pin exist
+    return found
 
 
 def target_uids(plan: Plan, digest: str) -> frozenset[str]:
@@ -115,14 +121,14 @@ def target_uids(plan: Plan, digest: str) -> frozenset[str]:
     )
 
 
-def target_specs(plans: Sequence[Plan], version: ModelVersion, pools: Sequence[NodePool]) -> list[TargetSpec]:
+def target_specs(plans: Sequence[Plan], pin: Pin, pools: Sequence[NodePool]) -> list[TargetSpec]:
     """The targets of a warming Operation: one for each node, keyed by the node's row id."""
-    assert version.artifact is not None
+    artifact = _artifact(pin)
     found: list[TargetSpec] = []
     for one, pool in zip(plans, pools, strict=True):
-        uids = target_uids(one, version.artifact.digest)
+        uids = target_uids(one, artifact.digest)
         nodes = Node.objects.filter(pool=pool, lost_at__isnull=True, uid__in=uids).values_list("pk", "name")
-        found += [TargetSpec(str(pk), f"{pool.full_name}/{name}", version.artifact.size_bytes) for pk, name in nodes]
+        found += [TargetSpec(str(pk), f"{pool.full_name}/{name}", artifact.size_bytes) for pk, name in nodes]
     return found
 
 
@@ -136,10 +142,10 @@ def entry_name(entry: CacheEntry) -> str:
     return f"{artifact_name(entry)} on {entry.node.name}"[:300]
 
 
-def _no_room(version: ModelVersion, refusals: Sequence[Refusal], targets: int) -> str:
+def _no_room(pin: Pin, refusals: Sequence[Refusal], targets: int) -> str:
     worst = max(refusals, key=lambda refusal: refusal.need_bytes - refusal.free_bytes + refusal.reserved_bytes)
     return (
-        f"{version.full_name} does not fit on {len(refusals)} of {plural(targets, 'node')}. On {worst.node} it needs "
+        f"{gate_name(pin)} does not fit on {len(refusals)} of {plural(targets, 'node')}. On {worst.node} it needs "
         f"{size_text(worst.need_bytes)}, {size_text(worst.free_bytes)} are free and "
         f"{size_text(worst.reserved_bytes)} of them are reserved."
     ) + _enough_later(refusals)

@@ -168,8 +168,8 @@ def _field_errors(spec: PinSpec) -> Iterator[FieldError]:
         yield wrong("pools", "no-pools", "Name at least one pool.")
     if not 0 <= spec.priority <= 1000:
         yield wrong("priority", "priority-range", "The priority must be between 0 and 1000.")
-    if ArtifactKind.WEIGHTS not in spec.artifacts or len(set(spec.artifacts)) != len(spec.artifacts):
-        yield wrong("artifacts", "artifacts-unsupported", "A pin warms Weights, or Weights and Image.")
+    if not spec.artifacts or len(set(spec.artifacts)) != len(spec.artifacts):
+        yield wrong("artifacts", "artifacts-unsupported", "A pin warms Weights, Image, or both.")
     if not 0 <= spec.retention_seconds <= MAX_RETENTION_SECONDS:
         yield wrong("retention", "retention-range", "The retention must be between 0 seconds and 366 days.")
     if spec.needed_at is not None and spec.needed_at.tzinfo is None:

@@ -14,6 +14,8 @@ from django.utils import timezone
 
 from caches.domain.plans import Plan
 from caches.models import CacheEntry, ModelVersion, Pin, PoolLoop
+from caches.selectors.labelled import labelled
+from caches.selectors.pin_artifacts import gate_artifact, gate_name, pin_artifacts
 from caches.services.admission import admit, can_open, draft_pin, node_name, plans_with, target_specs
 from caches.services.eviction_requests import evictions_withdraw
 from caches.services.pin_specs import PinSpec, spec_check, spec_document, spec_fields, spec_of
@@ -57,7 +59,7 @@ def pin_create(*, actor: Actor, spec: PinSpec, endpoint_id: UUID | None = None) 
     """
     version, pools = spec_check(spec)
     # Asked first, so that an ordinary duplicate is no error in the log of PostgreSQL; the constraint decides races.
-    whose = Q(endpoint_id=endpoint_id) if endpoint_id is not None else Q(endpoint__isnull=True)
+    whose = Q(endpoint_id=endpoint_id, image_id=spec.image_id) if endpoint_id else Q(endpoint__isnull=True)
     if Pin.objects.filter(whose, version=version, removed_at__isnull=True).exists():
         raise _pinned(version)
     try:
@@ -70,10 +72,10 @@ def pin_create(*, actor: Actor, spec: PinSpec, endpoint_id: UUID | None = None) 
             _lock_pools(pools)
             _make_youngest(pin, pools)
             plans = plans_with(pin, version, pools, now=timezone.now())
-            admit(version, spec, plans)
+            admit(pin, plans)
             pin.pools.set(pools)
-            operation = _warm(actor, pin, version, pools, plans)
-            _withdraw_evictions(actor, version, pools, plans)
+            operation = _warm(actor, pin, pools, plans)
+            _withdraw_evictions(actor, pin, pools, plans)
             _audit(actor, "pin.create", pin, version, None, spec_document(spec, pools), operation)
             pools_mark_dirty(pool_ids=spec.pool_ids)
     except IntegrityError as error:
@@ -101,7 +103,8 @@ def pin_update(*, actor: Actor, pin_id: UUID, changes: Mapping[str, Any], if_upd
             plans = _admit_change(pin, version, before, spec, pools)
             Pin.objects.filter(pk=pin.pk).update(**spec_fields(spec), updated_at=timezone.now())
             pin.pools.set(pools)
-            _withdraw_evictions(actor, version, pools, plans)
+            pin.refresh_from_db()
+            _withdraw_evictions(actor, pin, pools, plans)
             _audit(
                 actor, "pin.update", pin, version, spec_document(before, old_pools), spec_document(spec, pools), None
             )
@@ -123,12 +126,13 @@ def pin_remove(
         _locked(pin_id, if_updated_at, endpoint_id)
         if Pin.objects.filter(pk=pin_id, removed_at__isnull=True).update(removed_at=now, updated_at=now) != 1:
             raise _missing(pin_id)
-        pin = Pin.objects.select_related("version__model", "version__artifact").get(pk=pin_id)
+        related = ("version__model", "version__artifact", "version__image__artifact", "image__artifact")
+        pin = Pin.objects.select_related(*related).defer("version__artifact__manifest").get(pk=pin_id)
         pools = list(pin.pools.select_related("cluster"))
         _cancel_warming(actor, pin)
         present = (
-            CacheEntry.objects.filter(node__pool__in=pools, node__lost_at=None, artifact=pin.version.artifact)
-            .filter(node__labels__contains=pin.node_selector)
+            CacheEntry.objects.filter(node__pool__in=pools, node__lost_at=None, artifact__in=pin_artifacts(pin))
+            .filter(*labelled(pin.node_selector))
             .exclude(Q(state__in=(EntryState.ABSENT, EntryState.LOST)) & ~Q(desired=Action.ENSURE))
             .select_related("node__pool__cluster")
         )
@@ -137,14 +141,15 @@ def pin_remove(
             # A longer hold is somebody else's promise: a shorter one never ends it early.
             shorter = present.filter(Q(hold_until__lt=hold_until) | Q(hold_until=None, hold_reason=""))
             shorter.update(hold_reason=RETENTION, hold_until=hold_until, updated_at=now)
+        nodes = {str(entry.node_id): node_name(entry.node) for entry in present}
         operation = operation_start(
             actor=actor,
             kind=OperationKind.PIN_REMOVE,
             subject_type="pin",
             subject_id=str(pin.pk),
-            subject_name=pin.version.full_name,
+            subject_name=gate_name(pin)[:300],
             params={"pin_id": str(pin.pk)},
-            targets=[TargetSpec(str(e.node_id), node_name(e.node)) for e in present],
+            targets=[TargetSpec(key, name) for key, name in sorted(nodes.items(), key=lambda item: item[1])],
         )
         _audit(actor, "pin.remove", pin, pin.version, spec_document(spec_of(pin), pools), None, operation)
         pools_mark_dirty(pool_ids=[pool.pk for pool in pools])
@@ -176,8 +181,8 @@ def _set_suspended(actor: Actor, pin_id: UUID, *, suspended: bool) -> Pin:
                 _lock_pools(pools)
                 pin.suspended = False
                 plans = plans_with(pin, pin.version, pools, now=timezone.now())
-                operation = _warm(actor, pin, pin.version, pools, plans)
-                _withdraw_evictions(actor, pin.version, pools, plans)
+                operation = _warm(actor, pin, pools, plans)
+                _withdraw_evictions(actor, pin, pools, plans)
             _audit(actor, action, pin, pin.version, {"suspended": not suspended}, {"suspended": suspended}, operation)
             pools_mark_dirty(pool_ids=[pool.pk for pool in pools])
         pin.refresh_from_db()
@@ -188,32 +193,34 @@ def _admit_change(
     pin: Pin, version: ModelVersion, before: PinSpec, spec: PinSpec, pools: list[NodePool]
 ) -> tuple[Plan, ...]:
     now = timezone.now()
-    plans = plans_with(draft_pin(spec, now=now, pin=pin), version, pools, now=now)
+    draft = draft_pin(spec, now=now, pin=pin)
+    plans = plans_with(draft, version, pools, now=now)
     added = set(spec.pool_ids) - set(before.pool_ids)
     # What was admitted stays admitted: only new pools and a wider placement or gate can be refused.
-    stricter = (spec.gate_type, spec.gate_value) != (before.gate_type, before.gate_value) and can_open(
-        version, dataclasses.replace(spec, gate_type=before.gate_type, gate_value=before.gate_value), plans
-    )
-    if added or stricter or spec.placement != before.placement or spec.node_selector != before.node_selector:
-        admit(version, spec, plans)
+    as_before = draft_pin(dataclasses.replace(spec, gate_type=before.gate_type, gate_value=before.gate_value), now=now)
+    stricter = (spec.gate_type, spec.gate_value) != (before.gate_type, before.gate_value) and can_open(as_before, plans)
+    other = gate_artifact(draft) != gate_artifact(draft_pin(before, now=now))
+    if added or stricter or other or spec.placement != before.placement or spec.node_selector != before.node_selector:
+        admit(draft, plans)
     return plans
 
 
-def _withdraw_evictions(actor: Actor, version: ModelVersion, pools: Sequence[NodePool], plans: Sequence[Plan]) -> None:
+def _withdraw_evictions(actor: Actor, pin: Pin, pools: Sequence[NodePool], plans: Sequence[Plan]) -> None:
     """In the same transaction: an eviction that was asked for before must not outlive the pin."""
     ids = [pool.pk for pool in pools]
-    evictions_withdraw(plans=plans, pool_ids=ids, artifact_id=version.artifact_id, actor=actor)
+    for artifact in pin_artifacts(pin):
+        evictions_withdraw(plans=plans, pool_ids=ids, artifact_id=artifact.pk, actor=actor)
 
 
-def _warm(actor: Actor, pin: Pin, version: ModelVersion, pools: Sequence[NodePool], plans: Sequence[Plan]) -> Operation:
+def _warm(actor: Actor, pin: Pin, pools: Sequence[NodePool], plans: Sequence[Plan]) -> Operation:
     operation = operation_start(
         actor=actor,
         kind=OperationKind.PIN_WARM,
         subject_type="pin",
         subject_id=str(pin.pk),
-        subject_name=version.full_name,
+        subject_name=gate_name(pin)[:300],
         params={"pin_id": str(pin.pk)},
-        targets=target_specs(plans, version, pools),
+        targets=target_specs(plans, pin, pools),
     )
     Pin.objects.filter(pk=pin.pk).update(operation=operation)
     pin.operation = operation

@@ -14,6 +14,7 @@ from caches.domain.gating import Gate, GateState, GateType, gate
 from caches.domain.states import is_moving_bytes, is_permanent
 from caches.domain.text import plural
 from caches.models import CacheEntry, Pin
+from caches.selectors.pin_artifacts import gate_artifact, pin_artifacts, pins_of
 from caches.services.eviction_requests import eviction_fail
 from caches.services.pool_rounds import pools_mark_dirty
 from caches.services.progress_targets import (
@@ -45,10 +46,11 @@ _ENDED = (TargetState.SUCCEEDED, TargetState.FAILED, TargetState.SKIPPED)
 def warm_step(operation_id: UUID) -> bool:
     """PinWarm: the gate over the targets as they were at the start decides."""
     operation = Operation.objects.get(pk=operation_id)
-    pin = Pin.objects.select_related("version__artifact").filter(pk=operation.params["pin_id"]).first()
-    if pin is None or pin.version.artifact_id is None:
+    pin = _pin(operation)
+    artifact = gate_artifact(pin) if pin is not None else None
+    if pin is None or artifact is None:
         return _fail(operation, "operation:user:subject-gone", "The pin does not exist any more.")
-    seen = targets_seen(operation, pin.version.artifact_id, pin)
+    seen = targets_seen(operation, artifact.pk, pin)
     if operation.state == OperationState.CANCELING:
         return _acknowledge_when_quiet(operation, pin, seen)
     if not seen:
@@ -77,14 +79,14 @@ def warm_step(operation_id: UUID) -> bool:
 def remove_step(operation_id: UUID) -> bool:
     """PinRemove: done when nothing is fetched for the pin any more; what is warm stays until room is needed."""
     operation = Operation.objects.get(pk=operation_id)
-    pin = Pin.objects.select_related("version").filter(pk=operation.params["pin_id"]).first()
-    if pin is None or pin.version.artifact_id is None:
+    pin = _pin(operation)
+    artifact = gate_artifact(pin) if pin is not None else None
+    if pin is None or artifact is None:
         return operation_succeed(operation_id=operation_id, message="Nothing is left of it.")
-    seen = targets_seen(operation, pin.version.artifact_id)
+    seen = targets_seen(operation, artifact.pk)
     if operation.state == OperationState.CANCELING:
         return operation_acknowledge(operation_id=operation_id, message="The pin stays removed.")
-    others = Pin.objects.filter(version__artifact=pin.version.artifact_id, removed_at__isnull=True)
-    shared = set(others.values_list("pools", flat=True))
+    shared = set(pins_of(artifact.pk).values_list("pools", flat=True))
     found = []
     for item in seen:
         if item.lost:
@@ -145,13 +147,13 @@ def warm_canceled(operation: Operation, actor: Actor) -> None:
 
 def warm_retried(operation: Operation, actor: Actor) -> None:
     """The pin is resumed, and what had failed is tried again at once."""
-    pin = Pin.objects.select_related("version").filter(pk=operation.params["pin_id"], removed_at=None).first()
-    if pin is None:
+    pin = _pin(operation)
+    if pin is None or pin.removed_at is not None:
         raise Permanent("pin:user:removed", "The pin was removed.", next_step="Pin the version again.", status=409)
     Pin.objects.filter(pk=pin.pk).update(operation=operation)
     _suspend(operation, actor, suspended=False)
     nodes = list(operation.targets.values_list("key", flat=True))
-    CacheEntry.objects.filter(node_id__in=nodes, artifact=pin.version.artifact_id, state=EntryState.FAILED).update(
+    CacheEntry.objects.filter(node_id__in=nodes, artifact__in=pin_artifacts(pin), state=EntryState.FAILED).update(
         retry_round=F("retry_round") + 1, updated_at=timezone.now()
     )
     pools_mark_dirty(pool_ids=list(pin.pools.values_list("pk", flat=True)))
@@ -256,6 +258,12 @@ def _fail(operation: Operation, code: str, detail: str, next_step: str = "") -> 
 
 def _first_step(seen: Iterable[Seen]) -> str:
     return next((str(item.refusal["next_step"]) for item in seen if item.refusal), "")
+
+
+def _pin(operation: Operation) -> Pin | None:
+    related = ("version__model", "version__artifact", "version__image__artifact", "image__artifact")
+    rows = Pin.objects.select_related(*related).defer("version__artifact__manifest")
+    return rows.filter(pk=operation.params["pin_id"]).first()
 
 
 def _entry(operation: Operation) -> CacheEntry | None:

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from caches.domain.gating import Target
 from caches.domain.states import is_permanent
-from caches.models import CacheEntry, Pin, PoolLoop
+from caches.models import Artifact, CacheEntry, Pin, PoolLoop
 from caches.selectors.nodes import DEFAULT_FRESHNESS_SECONDS
 from caches.services.admission import plans_with, target_specs
 from controlplane.clusters.documents import Action, EntryState, NodeState
@@ -50,7 +50,7 @@ def targets_seen(operation: Operation, artifact_id: UUID, pin: Pin | None = None
     keys = [target.key for target in targets]
     nodes = {str(n.pk): n for n in Node.objects.filter(pk__in=keys).select_related("pool")}
     entries = {str(e.node_id): e for e in CacheEntry.objects.filter(node_id__in=keys, artifact=artifact_id)}
-    refusals = _refusals(operation, nodes.values(), pin) if pin else {}
+    refusals = _refusals(operation, nodes.values(), pin, artifact_id) if pin else {}
     found = []
     for target in targets:
         node = nodes.get(target.key)
@@ -95,12 +95,15 @@ def _freshness(node: Node) -> float:
     return node.pool.freshness_seconds if node.pool else DEFAULT_FRESHNESS_SECONDS
 
 
-def _refusals(operation: Operation, nodes: Iterable[Node], pin: Pin) -> dict[str, Mapping[str, Any]]:
+def _refusals(operation: Operation, nodes: Iterable[Node], pin: Pin, artifact_id: UUID) -> dict[str, Mapping[str, Any]]:
+    """By node; not those of the image beside the weights."""
+    digest = Artifact.objects.values_list("digest", flat=True).get(pk=artifact_id)
     pools = {node.pool_id for node in nodes if node.pool_id}
     # A plan from before the operation knows nothing of what it asks for.
     loops = PoolLoop.objects.filter(pool_id__in=pools, plan__isnull=False, reconciled_at__gt=operation.created_at)
     plans = loops.values_list("plan", flat=True)
-    return {r["node_uid"]: r for plan in plans if plan for r in plan["refusals"] if r["pin_id"] == str(pin.pk)}
+    mine = (str(pin.pk), digest)
+    return {r["node_uid"]: r for plan in plans if plan for r in plan["refusals"] if (r["pin_id"], r["digest"]) == mine}
 
 
 def _is_answered(entry: CacheEntry) -> bool:

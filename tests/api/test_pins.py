@@ -90,7 +90,6 @@ def test_it_refuses_names_that_do_not_exist_by_field(operator_api: Api, pool: No
         (body(pool) | {"version": "v9"}, "version"),
         (body(pool) | {"pools": [pool.full_name, "no.where"]}, "pools.1"),
         (body(pool, window={"start": "22:00", "end": "06:00", "time_zone": "Mars/Base"}), "window.time_zone"),
-        (body(pool, artifacts=["Image"]), "artifacts"),
     ):
         answer = operator_api.post("pins", wrong)
         assert answer.status_code == 400

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 from django.utils import timezone
 
-from caches.models import Image, PoolLoop
+from caches.models import Image, Pin, PoolLoop
+from caches.services.admission import CapacityClash
 from caches.services.pin_specs import PinSpec, spec_check
-from caches.services.pins import pin_create, pin_preview, pin_update
+from caches.services.pins import pin_create, pin_preview, pin_remove, pin_update
 from caches.services.version_image import version_image_set
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import Actor
-from controlplane.clusters.documents import ArtifactKind
-from controlplane.clusters.models import ClusterType, NodePool
+from controlplane.clusters.documents import ArtifactKind, EntryState
+from controlplane.clusters.models import ClusterType, Node, NodePool
 from controlplane.errors import Clash, Invalid, Missing
+from controlplane.operations.steps import operation_step
 from tests import factories
 from tests.factories import MIB
 
+AN_HOUR = timedelta(hours=1)
 BOTH = (ArtifactKind.WEIGHTS, ArtifactKind.IMAGE)
 pytestmark = pytest.mark.django_db
 
@@ -92,6 +98,54 @@ def test_a_pin_may_want_another_image_than_its_version_has(pool: NodePool) -> No
 
     assert other.reference in {move.artifact for move in plan.moves}
     assert mine.reference not in {move.artifact for move in plan.moves}
+
+
+def test_a_pin_of_an_image_alone_is_about_that_image(pool: NodePool, actor: Actor) -> None:
+    image = factories.image()
+    version = factories.version(image=image)
+    assert image.artifact is not None and version.artifact is not None
+    wanted = replace(spec(version, pool), artifacts=(ArtifactKind.IMAGE,))
+
+    (plan,) = pin_preview(spec=wanted)
+    assert [move.digest for move in plan.moves] == [image.artifact.digest], "no weights are asked for"
+
+    pin, operation = pin_create(actor=actor, spec=wanted)
+    assert (operation.subject_name, operation.targets.get().bytes_total) == (image.reference, 100 * MIB)
+    factories.entry(on=Node.objects.get(), of=version.artifact, state=EntryState.READY)
+    operation_step(operation_id=operation.pk)
+    operation.refresh_from_db()
+    assert operation.state == "Running", "weights that happen to be there are not what it waits for"
+
+    factories.entry(on=Node.objects.get(), of=image.artifact, state=EntryState.READY, desired="Ensure")
+    operation_step(operation_id=operation.pk)
+    operation.refresh_from_db()
+    assert operation.state == "Succeeded"
+    removal = pin_remove(actor=actor, pin_id=pin.pk)
+    assert removal.subject_name == image.reference and removal.targets.count() == 1
+
+
+def test_an_image_that_does_not_fit_is_refused_only_where_it_is_alone(
+    pool: NodePool, actor: Actor, settings: LazySettings
+) -> None:
+    settings.IMAGES_SHARE_DISK = True
+    large = factories.artifact(kind=ArtifactKind.IMAGE, files_count=0, manifest=b"", size_bytes=10**15)
+    image = factories.image(artifact=large)
+    version = factories.version(image=image)
+
+    with pytest.raises(CapacityClash, match=f"{image.reference} does not fit on 1 of 1 node"):
+        pin_create(actor=actor, spec=replace(spec(version, pool), artifacts=(ArtifactKind.IMAGE,)))
+    pin, operation = pin_create(actor=actor, spec=spec(version, pool))
+    assert version.artifact is not None
+    PoolLoop.objects.update(plan={"refusals": [refusal(pin, large.digest)]}, reconciled_at=timezone.now() + AN_HOUR)
+    factories.entry(on=Node.objects.get(), of=version.artifact, state=EntryState.QUEUED)
+    operation_step(operation_id=operation.pk)
+    operation.refresh_from_db()
+    assert operation.state == "Running", "the image's lack of room is not the weights'"
+
+
+def refusal(pin: Pin, digest: str) -> dict[str, str]:
+    facts = {"pin_id": str(pin.pk), "node_uid": Node.objects.get().uid, "digest": digest}
+    return facts | {"detail": "No room.", "next_step": "Unpin something."}
 
 
 def test_it_says_which_image_serves_a_version(pool: NodePool, actor: Actor) -> None:

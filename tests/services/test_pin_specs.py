@@ -48,7 +48,7 @@ def codes(spec: PinSpec) -> dict[str, str]:
         ({"priority": -1}, "priority", "priority-range"),
         ({"priority": 1001}, "priority", "priority-range"),
         ({"artifacts": ()}, "artifacts", "artifacts-unsupported"),
-        ({"artifacts": (ArtifactKind.IMAGE,)}, "artifacts", "artifacts-unsupported"),
+        ({"artifacts": (ArtifactKind.IMAGE, ArtifactKind.IMAGE)}, "artifacts", "artifacts-unsupported"),
         ({"artifacts": (ArtifactKind.WEIGHTS, ArtifactKind.WEIGHTS)}, "artifacts", "artifacts-unsupported"),
         ({"retention_seconds": -1}, "retention", "retention-range"),
         ({"retention_seconds": 366 * 86400 + 1}, "retention", "retention-range"),

@@ -63,7 +63,7 @@ def test_a_preview_shows_the_plan_and_writes_nothing(world: World) -> None:
         ({"pool_ids": ()}, "pools"),
         ({"pool_ids": (uuid4(),)}, "pools"),
         ({"version_id": uuid4()}, "version"),
-        ({"artifacts": (ArtifactKind.IMAGE,)}, "artifacts"),
+        ({"artifacts": (ArtifactKind.IMAGE, ArtifactKind.IMAGE)}, "artifacts"),
         ({"artifacts": ()}, "artifacts"),
         ({"retention_seconds": -1}, "retention"),
         ({"gate_type": GateType.PERCENT, "gate_value": 101}, "gate"),

@@ -54,7 +54,9 @@ def target(operation: Operation, name: str = "n1") -> tuple[str, str]:
 def refuse(pin: Pin, node: str, *, minutes: int = 1) -> None:
     """The last plan says that there is no room on this node."""
     found = Node.objects.get(name=node)
-    line = {"pin_id": str(pin.pk), "node_uid": found.uid, "detail": "No room.", "next_step": "Unpin something."}
+    assert pin.version.artifact is not None
+    line = {"pin_id": str(pin.pk), "node_uid": found.uid, "digest": pin.version.artifact.digest}
+    line |= {"detail": "No room.", "next_step": "Unpin something."}
     at = timezone.now() + timedelta(minutes=minutes)
     PoolLoop.objects.update_or_create(pool=found.pool, defaults={"plan": {"refusals": [line]}, "reconciled_at": at})
 
