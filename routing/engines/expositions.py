@@ -17,7 +17,8 @@ def _lines(engine: KeepingTime, model: str) -> Iterator[str]:
     yield "# TYPE hearth_standin_info gauge"
     yield f'hearth_standin_info{{compress="{engine.clock.compress:g}"}} 1'
     yield "# TYPE vllm:cache_config_info gauge"
-    yield f'vllm:cache_config_info{{block_size="{shape.block_tokens}",num_gpu_blocks="{shape.cache_blocks}"}} 1'
+    config = f'block_size="{shape.block_tokens}",enable_prefix_caching="True",num_gpu_blocks="{shape.cache_blocks}"'
+    yield f"vllm:cache_config_info{{{config}}} 1"
     for name, value in (
         ("num_requests_running", engine.running),
         ("num_requests_waiting", engine.waiting),

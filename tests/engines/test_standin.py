@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from routing.domain.dialects import Dialect, read_metrics
+from routing.domain.dialects_usage import use_of_body
 from routing.domain.engine_model import EngineModel, EngineShape
 from routing.engines.keeping_time import KeepingTime
 from routing.engines.standin import StandIn
@@ -75,6 +77,17 @@ async def test_a_beginning_that_was_seen_comes_from_the_cache_in_whole_blocks() 
         assert await metric(wire, "prefix_cache_queries_total") == sum(
             one["usage"]["prompt_tokens"] for one in (first, again, other)
         )
+
+
+@run
+async def test_its_metrics_and_its_usage_are_read_like_those_of_any_engine() -> None:
+    async with standin() as (_, wire):
+        await ask(wire, chat(LONG + "one"))
+        use = use_of_body((await wire.ask("POST", "/v1/chat/completions", chat(LONG + "two"))).body)
+        reading = read_metrics((await wire.ask("GET", "/metrics")).body.decode())
+        assert use is not None and use.cached_tokens == reading.hit_tokens
+        assert (reading.dialect, reading.stand_in, reading.running, reading.waiting) == (Dialect.VLLM, True, 0, 0)
+        assert reading.prefix_caching is True and reading.kv_usage == pytest.approx(28 / 64, abs=0.1)
 
 
 @run
