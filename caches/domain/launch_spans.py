@@ -126,30 +126,25 @@ def _weights_fetch(seen: Seen) -> list[Measure]:
 
 
 def _initialisation(seen: Seen) -> list[Measure]:
-    """Before the weights are loaded and after it, until the runtime answers; one part alone would be too little."""
-    before = _between(seen.first(Mark.STARTED), _load_started(seen))
-    after = _between(seen.last(Mark.LOADED), seen.first(Mark.SERVING))
-    if before is None or after is None:
+    """From the start until the runtime answers; the load takes its own part out of it. Without knowing where the load
+    lies it would be too much."""
+    load = measures_of(seen, Phase.WEIGHTS_LOAD)
+    if not load or any(one.start is None for one in load[0].stretches):
         return []
-    return _listed(_by(Observer.RUNTIME_LOG, [before, after]))
+    return _listed(_by(Observer.RUNTIME_LOG, [_between(seen.first(Mark.STARTED), seen.first(Mark.SERVING))]))
 
 
 def _weights_load(seen: Seen) -> list[Measure]:
-    """From the first worker that begins to the last one that is done."""
-    whole = _between(_load_started(seen), seen.last(Mark.LOADED))
-    if whole is not None:
-        return _listed(_by(Observer.RUNTIME_LOG, [whole]))
-    lengths = [one.seconds for one in seen.of(Mark.LOADED) if one.seconds is not None]
-    return [Measure(Observer.RUNTIME_LOG, (Stretch(None, None, max(lengths)),))] if lengths else []
-
-
-def _load_started(seen: Seen) -> datetime | None:
-    begun = [seen.first(Mark.LOAD_STARTED), *(_stretch(seen, one).start for one in _timed(seen))]
-    return min((at for at in begun if at is not None), default=None)
-
-
-def _timed(seen: Seen) -> list[Observation]:
-    return [one for one in seen.of(Mark.LOADED) if one.seconds is not None]
+    """Every load that says how long it took (workers side by side, a draft model later on); otherwise from the first
+    worker that begins to the last one that is done."""
+    loaded = seen.of(Mark.LOADED)
+    timed = [_stretch(seen, one) for one in loaded if one.seconds is not None]
+    if timed and len(timed) == len(loaded):
+        placed = [one for one in timed if one.start is not None]
+        return _listed(_by(Observer.RUNTIME_LOG, placed or [max(timed, key=lambda one: one.seconds)]))
+    begun = [seen.first(Mark.LOAD_STARTED), *(one.start for one in timed)]
+    first = min((at for at in begun if at is not None), default=None)
+    return _listed(_by(Observer.RUNTIME_LOG, [_between(first, seen.last(Mark.LOADED))]))
 
 
 def _health_checks(seen: Seen) -> list[Measure]:
