@@ -20,6 +20,9 @@ MANAGED_BY = {"app.kubernetes.io/managed-by": "hearth"}
 WEIGHTS_ANNOTATION = "cache.hearth.dev/weights"
 STORE, TREE, TMP = "/hearth/store", "/hearth/weights", "hearth-tmp"
 WARM_WEIGHT = 100
+# A pod that goes still gets requests until everybody has heard of it. Its server is told to end after that.
+DRAIN_SECONDS = 10
+END_SECONDS = 30  # that the server then has for what it answers
 LONGEST_PREFERENCE = 50  # the weight of the first instance type; those that follow weigh less
 
 Json = dict[str, Any]
@@ -102,6 +105,7 @@ def _pod(spec: EndpointSpec, served: Served) -> Json:
     pod: Json = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": DRAIN_SECONDS + END_SECONDS,
         "initContainers": [*_ensure(spec, served), *copy.deepcopy(list(parts.init_containers))],
         "containers": [_server(spec, served)],
         "volumes": [*_own_volumes(spec, served), *copy.deepcopy(list(parts.volumes))],
@@ -195,6 +199,7 @@ def _server(spec: EndpointSpec, served: Served) -> Json:
         "image": served.image,
         "imagePullPolicy": "IfNotPresent",
         "ports": [{"name": parts.port_name, "containerPort": parts.port}],
+        "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SECONDS}}},
         "volumeMounts": mounts,
         **copy.deepcopy(dict(parts.probes)),
     }

@@ -118,6 +118,12 @@ def test_a_volume_of_the_pod_needs_no_store() -> None:
     assert "hostPath" not in str(made["volumes"])
 
 
+def test_a_pod_that_goes_answers_until_everybody_has_heard_of_it() -> None:
+    made = pod(config())
+    drain = made["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert drain >= 5 and made["terminationGracePeriodSeconds"] >= drain + 30
+
+
 def test_no_replica_goes_before_its_successor_serves() -> None:
     made = deployment(spec_of(config(spec__replicas=3)), SERVED)
     assert made["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
