@@ -48,7 +48,15 @@ class Silence:
     after_bytes: int = 0
 
 
-Fault = Answer | Hang | Cut | Silence
+@dataclass(frozen=True, slots=True)
+class Held:
+    """``answered`` by the server at once, and told when ``until`` is set."""
+
+    until: threading.Event
+    answered: threading.Event = field(default_factory=threading.Event)
+
+
+Fault = Answer | Hang | Cut | Silence | Held
 Rule = Callable[[str, str], Fault | None]
 
 
@@ -112,20 +120,24 @@ class FaultyProxy:
             request.command, self._upstream.server + request.path, body=body, headers=headers,
             timeout=urllib3.Timeout(connect=5, read=60), retries=False, redirect=False, preload_content=False,
         )  # fmt: skip
+        if isinstance(fault, Held):
+            answer.read(cache_content=True)
+            fault.answered.set()
+            fault.until.wait(60)
         try:
             kept = {n: v for n, v in answer.headers.items() if n.lower() in ("content-type", "retry-after")}
             kept["Date"] = format_datetime(datetime.now(UTC) + self.ahead, usegmt=True)
             request.close_connection = True
             self._head(request, answer.status, {**kept, "Connection": "close"})
             self._copy(request, answer, fault)
-        except OSError:
-            pass  # whoever asked has gone
+        except (OSError, urllib3.exceptions.HTTPError):
+            pass  # whoever asked has gone, or whoever answered
         finally:
             answer.close()
 
     def _copy(self, request: BaseHTTPRequestHandler, answer: urllib3.BaseHTTPResponse, fault: Fault | None) -> None:
         left = fault.after_bytes if isinstance(fault, Cut | Silence) else None
-        for chunk in answer.stream(65536):
+        for chunk in [answer.data] if isinstance(fault, Held) else answer.stream(65536):
             part = chunk if left is None else chunk[:left]
             request.wfile.write(part)
             request.wfile.flush()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -11,11 +13,10 @@ from controlplane.clusters.gateway import Gone, Kind, Refused, Throttled, Unreac
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
 from controlplane.clusters.kubernetes.link import KubernetesLink
-from controlplane.clusters.kubernetes.own_cache import FRESH_SECONDS
 from controlplane.clusters.kubernetes.watches import listed
 from tests.contracts.kube import KubeContractCluster
 from tests.contracts.observing import DIGEST, changes, spec, status
-from tests.kube.faulty import Answer, Cut, Fault, FaultyProxy, Hang, Silence
+from tests.kube.faulty import Answer, Cut, Fault, FaultyProxy, Hang, Held, Silence
 from tests.waiting import until
 
 pytestmark = pytest.mark.faults
@@ -161,9 +162,37 @@ def test_an_agent_goes_on_when_its_watch_breaks(contract: KubeContractCluster, p
         proxy.rule = lambda method, path: None
         link.report(status("n-1", uid, generation=known))
         contract.gateway.apply_node_cache(spec("n-1", uid, DIGEST, pool="pool-b"))
-        # A watch that the fault left silent is not believed for longer than FRESH_SECONDS.
-        until(lambda: _wakes(link, known), "it hears of the change", seconds=FRESH_SECONDS + 80)
+        until(lambda: _wakes(link, known), "it hears of the change", seconds=150)
     finally:
+        link.close()
+
+
+def test_an_agent_keeps_what_its_watch_told_while_a_list_was_on_its_way(
+    contract: KubeContractCluster, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list shows what was before the change; the watch will not tell the change again."""
+    uid = contract.add_node("n-1")
+    known = contract.gateway.apply_node_cache(spec("n-1", uid, DIGEST))
+    link = KubernetesLink(proxy.client(), "n-1", uid)
+    held = Held(threading.Event())
+    try:
+        assert link.wait(0, 60.0) is True
+        until(lambda: proxy.paths("GET", "watch=true"), "it watches")
+        proxy.rule = lambda method, path: None if "watch=true" in path else held
+        with monkeypatch.context() as patch, ThreadPoolExecutor(1) as other:
+            patch.setattr("controlplane.clusters.kubernetes.own_cache.FRESH_SECONDS", 0.0)
+            asked = other.submit(link.desired)
+            assert held.answered.wait(60), "it asks"
+            patch.undo()
+            changed = contract.gateway.apply_node_cache(spec("n-1", uid, DIGEST, pool="pool-b"))
+            until(lambda: link.wait(known, 1.0), "the watch tells")
+            held.until.set()
+            found = asked.result()
+        assert found is not None
+        assert found.generation == changed
+        assert link.wait(known, 0.0) is True
+    finally:
+        held.until.set()
         link.close()
 
 

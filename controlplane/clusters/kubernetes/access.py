@@ -24,12 +24,18 @@ from controlplane.clusters.kubernetes.sockets import closing
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_SECONDS = 30.0  # how long a token that was read from a file is believed
 CONNECTIONS = 16
-# A connection that is cut without a word is noticed after half a minute, also while a watch is silent.
+# A connection that is cut without a word is noticed after half a minute, also while a watch is silent. While something
+# sent is not acknowledged nobody is asked whether the connection is alive: that has a limit of its own.
 KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
         (socket.IPPROTO_TCP, getattr(socket, name), value)
-        for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4))
+        for name, value in (
+            ("TCP_KEEPIDLE", 10),
+            ("TCP_KEEPINTVL", 5),
+            ("TCP_KEEPCNT", 4),
+            ("TCP_USER_TIMEOUT", 30_000),
+        )
         if hasattr(socket, name)
     ),
 ]

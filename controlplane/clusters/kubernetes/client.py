@@ -203,7 +203,8 @@ class KubeClient:
 
 def _lines(response: urllib3.BaseHTTPResponse, path: str) -> Iterator[bytes]:
     rest = bytearray()
-    for chunk in response.stream(READ_BYTES, decode_content=True):
+    # What is there, at once: an answer without chunks, as some proxies make it, would wait for all of an amount.
+    while chunk := response.read1(READ_BYTES, decode_content=True):
         rest += chunk
         if b"\n" in chunk:
             *whole, last = bytes(rest).split(b"\n")

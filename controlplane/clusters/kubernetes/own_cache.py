@@ -30,6 +30,10 @@ class Copy:
     stored: Json | None
     version: str
 
+    def is_later_than(self, other: Copy) -> bool:
+        """False also where versions are no numbers."""
+        return self.version.isdecimal() and other.version.isdecimal() and int(self.version) > int(other.version)
+
 
 class OwnCache:
     """Thread-safe. The first question lists; from then on a thread watches until ``close``."""
@@ -83,17 +87,23 @@ class OwnCache:
     def _query(self) -> Mapping[str, object]:
         return {"fieldSelector": f"metadata.name={self._name}"}
 
-    def _list(self) -> Copy:
+    def _list(self, *, begins_watch: bool = False) -> Copy:
         """Throttled without a request before the time that the API server named: whoever waits here asks often."""
         if (left := self._not_before - time.monotonic()) > 0:
             raise Throttled("The API server asked for patience.", left)
+        with self._changed:
+            before = self._copy
         try:
             found, version = listed(self._client, names.NODE_CACHES, self._query(), lambda item: item)
         except Throttled as error:
             self._be_patient(error)
             raise
         copy = Copy(found[0] if found else None, version)
-        self._take(copy)
+        with self._changed:
+            told_meanwhile = self._copy is not before and not begins_watch
+            if told_meanwhile and self._copy is not None and self._copy.is_later_than(copy):
+                return self._copy  # a watch tells each change once: what it told must not be forgotten
+            self._take(copy)
         return copy
 
     def _take(self, copy: Copy) -> None:
@@ -112,7 +122,7 @@ class OwnCache:
         version = ""
         while not self._closed.is_set():
             try:
-                version = version or self._list().version
+                version = version or self._list(begins_watch=True).version
                 version = self._watch(version)
                 failures = 0
             except GatewayError as error:

@@ -95,7 +95,9 @@ def watched(
         for line in lines:
             told = _told(line, path)
             yield told
-            if told.type == "BOOKMARK" and time.monotonic() >= deadline:
+            over = time.monotonic() - deadline
+            # Whoever does not end a watch when asked to must not keep it: nothing would be listed afresh any more.
+            if over >= (0.0 if told.type == "BOOKMARK" else BOOKMARK_SECONDS + SLACK_SECONDS):
                 return
 
 
