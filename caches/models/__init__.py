@@ -3,6 +3,7 @@
 from caches.models.catalogue import Artifact, DriftState, Model, ModelVersion, SourceConnection, VersionState
 from caches.models.entries import CacheEntry, ConsumerSeen, EntryChange, Transfer
 from caches.models.images import Image, ImageHold, ImageState
+from caches.models.launches import Launch, LaunchCount, LaunchHour, LaunchObservation
 from caches.models.loop import NodeProjection, PoolLoop, PublishedManifest, UnknownCopy, Webhook, WebhookDelivery
 from caches.models.pins import GateType, Pin
 from caches.models.rollouts import Rollout, ShownMirror
@@ -17,6 +18,10 @@ __all__ = [
     "Image",
     "ImageHold",
     "ImageState",
+    "Launch",
+    "LaunchCount",
+    "LaunchHour",
+    "LaunchObservation",
     "Model",
     "ModelVersion",
     "NodeProjection",

@@ -1,0 +1,131 @@
+"""Launches: what observers saw (append-only), the timeline that follows from it, and what is counted of them.
+
+Rows keep the names of what they are about, because launches outlive nodes, pools, versions and endpoints.
+"""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+
+from caches.domain.launch_words import Cached, EventClass, LaunchState, Phase
+from caches.models.catalogue import ModelVersion
+from controlplane.clusters.models import Cluster, Node
+from controlplane.models_base import Row
+from controlplane.serving.models import Endpoint
+
+
+class Launch(Row):
+    """One start of one container; ``id`` is domain.launch_words.launch_id(). ``stale_at``: since when observations
+    wait that the fields below it do not know of; everything but the four names of the id follows from observations and
+    from the rows around it.
+
+    ``phase_seconds`` is in the order of the phases, null where not measured. ``began_at`` is when it counts.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="launches")
+    pod_uid = models.CharField(max_length=100)
+    container = models.CharField(max_length=63)
+    restart_count = models.PositiveIntegerField()
+    began_at = models.DateTimeField()
+    stale_at = models.DateTimeField(null=True)
+
+    pod_name = models.CharField(max_length=320, blank=True, default="")
+    node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="launches")
+    node_name = models.CharField(max_length=253, blank=True, default="")
+    pool_name = models.CharField(max_length=63, blank=True, default="")
+    endpoint = models.ForeignKey(Endpoint, null=True, on_delete=models.SET_NULL, related_name="launches")
+    endpoint_name = models.CharField(max_length=320, blank=True, default="")
+    digest = models.CharField(max_length=80, blank=True, default="")
+    version = models.ForeignKey(ModelVersion, null=True, on_delete=models.SET_NULL, related_name="launches")
+    version_name = models.CharField(max_length=320, blank=True, default="")
+
+    state = models.CharField(max_length=8, choices=[(s.value, s.value) for s in LaunchState], default="Starting")
+    event_class = models.CharField(max_length=24, choices=[(c.value, c.value) for c in EventClass], default="Unknown")
+    weights = models.CharField(max_length=8, choices=[(c.value, c.value) for c in Cached], default="Unknown")
+    image = models.CharField(max_length=8, choices=[(c.value, c.value) for c in Cached], default="Unknown")
+    first_on_node = models.BooleanField(null=True)
+    node_age_seconds = models.FloatField(null=True)
+    reached = models.CharField(max_length=24, choices=[(p.value, p.value) for p in Phase], default=Phase.WAITING.value)
+    started_at = models.DateTimeField(null=True)
+    ready_at = models.DateTimeField(null=True)
+    served_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    end_reason = models.CharField(max_length=200, blank=True, default="")
+    ready_seconds = models.FloatField(null=True)
+    total_seconds = models.FloatField(null=True)
+    unknown_seconds = models.FloatField(null=True)
+    clock_shift_seconds = models.FloatField(default=0)
+    phase_seconds = ArrayField(models.FloatField(null=True), size=7, default=list)
+    phases = models.JSONField(default=list, help_text="state, seconds, observer and pieces of each phase")
+
+    class Meta:
+        ordering = ["-began_at", "-id"]
+        indexes = [
+            models.Index(fields=["-began_at", "-id"], name="caches_launch_began"),
+            models.Index(fields=["cluster", "pod_uid"], name="caches_launch_pod"),
+            models.Index(fields=["event_class", "ready_seconds"], name="caches_launch_class"),
+            models.Index(fields=["endpoint", "digest"], name="caches_launch_endpoint"),
+            models.Index(fields=["node", "digest"], name="caches_launch_node"),
+            models.Index(fields=["stale_at"], name="caches_launch_stale", condition=models.Q(stale_at__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.pod_name or self.pod_uid} {self.container}#{self.restart_count}"
+
+
+class LaunchObservation(models.Model):
+    """domain.launch_observations.Observation as it came. ``id`` follows from the content, so that a repeat is none."""
+
+    id = models.UUIDField(primary_key=True, editable=False)
+    launch = models.ForeignKey(Launch, on_delete=models.CASCADE, related_name="observations")
+    observer = models.CharField(max_length=16)
+    mark = models.CharField(max_length=16)
+    phase = models.CharField(max_length=24, blank=True, default="")
+    at = models.DateTimeField(null=True)
+    seconds = models.FloatField(null=True)
+    clock = models.CharField(max_length=8)
+    facts = models.JSONField(default=dict)
+    received_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["at", "received_at", "id"]
+
+
+class LaunchCount(models.Model):
+    """Launches of one hour or one day (UTC) that are alike: exact counts, and a sketch of the seconds until ready."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="launch_counts")
+    step = models.CharField(max_length=4, choices=[("Hour", "Hour"), ("Day", "Day")])
+    start = models.DateTimeField()
+    pool_name = models.CharField(max_length=63, blank=True)
+    version_name = models.CharField(max_length=320, blank=True)
+    event_class = models.CharField(max_length=24)
+    weights = models.CharField(max_length=8)
+    image = models.CharField(max_length=8)
+    launches = models.PositiveIntegerField()
+    ready = models.PositiveIntegerField()
+    ended = models.PositiveIntegerField(help_text="never became ready")
+    sketch = models.JSONField(default=dict, help_text="domain.launch_sketch.Sketch of ready_seconds")
+
+    class Meta:
+        ordering = ["start"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "step", "start", "pool_name", "version_name", "event_class", "weights", "image"],
+                name="caches_launch_count_once",
+            )
+        ]
+        indexes = [models.Index(fields=["step", "start"], name="caches_launch_count_start")]
+
+
+class LaunchHour(models.Model):
+    """One hour of one cluster whose counts are to be made again since ``dirty_at``; the row goes when they are."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="launch_hours")
+    start = models.DateTimeField()
+    dirty_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["start"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "start"], name="caches_launch_hour_once")]
