@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,6 +58,7 @@ class StatusFacts:
     message: str = ""
     weights: CacheFacts | None = None
     image: CacheFacts | None = None
+    moved: str = ""  # that the image's tag names another digest now
     work: WorkFacts | None = None
     deleting: bool = False
     problem: str = ""
@@ -73,6 +74,12 @@ def cache_facts(gate: Gate | None, *, moving: bool) -> CacheFacts:
     if gate.state is GateState.FAILED:
         return CacheFacts("Failed", *numbers, gate.reason)
     return CacheFacts("Downloading" if moving else "Pending", *numbers, gate.reason)
+
+
+def image_facts(gate: Gate, *, moving: bool) -> CacheFacts:
+    """As cache_facts; of an image the vendor also says where only some nodes cannot have it."""
+    facts = cache_facts(gate, moving=moving)
+    return replace(facts, state="PartiallyReady") if facts.state == "Failed" and facts.ready else facts
 
 
 def endpoint_status(facts: StatusFacts, before: Mapping[str, Any]) -> Json:
@@ -120,6 +127,9 @@ def _conditions(facts: StatusFacts, before: Mapping[str, Any]) -> list[Json]:
         made.append(_cached("WeightsCacheReady", facts.weights))
     if facts.image is not None:
         made.append(_cached("ImageCacheReady", facts.image))
+    if facts.moved:
+        said = f"{facts.moved} Pods go on with the digest that they have; name the other one in the document to run it."
+        made.append(("ImageTagMoved", "True", "TagMoved", said))
     if facts.state is not None:
         settled = facts.state in (RolloutState.DONE, RolloutState.HOLDING)
         made.append(("RolledOut", "True" if settled else "False", facts.reason or str(facts.state), facts.message))

@@ -93,6 +93,7 @@ class RolloutFacts:
     hold_seconds: int = 0
     held_until: datetime | None = None
     superseded: bool = False
+    naming: bool = False  # the image's digest is being asked for, which takes a moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,9 @@ def _before_switch(facts: RolloutFacts) -> Step:
 
 
 def _opened(facts: RolloutFacts, reason: str, message: str) -> Step:
+    if facts.naming:
+        # Otherwise pods would start by the tag and be made again by the digest a moment later.
+        return Step(facts.state, "ResolvingImage", "The registry is asked for the digest of the image.")
     return _moved(facts, RolloutState.SWITCHING, reason, message)
 
 

@@ -6,7 +6,7 @@ observation is accepted when a path of steps leads to it. Only Lost ends a life:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from controlplane.clusters.documents import EntryState, Reason
 
@@ -119,6 +119,11 @@ def is_in_flight(state: EntryState) -> bool:
 def is_moving_bytes(state: EntryState) -> bool:
     """The entry holds one of the node's download slots."""
     return state in _IN_FLIGHT or state is EntryState.REPAIRING
+
+
+def any_moving(states: Iterable[EntryState]) -> bool:
+    """Whether bytes are on their way somewhere, or about to be."""
+    return any(is_moving_bytes(state) or state is EntryState.QUEUED for state in states)
 
 
 def is_permanent(reason: str) -> bool:

@@ -11,8 +11,10 @@ from caches.domain.demand import any_of, selects
 from caches.domain.endpoint_specs import DEFAULT_HOST_PATH, INSTANCE_TYPE_LABEL, EndpointSpec
 from caches.domain.gating import Target
 from caches.models import CacheEntry, Pin, PoolLoop
-from controlplane.clusters.documents import Action, EntryState
-from controlplane.clusters.freshness import is_fresh
+from caches.selectors.coverage_rows import counted_state
+from caches.selectors.gate_counting import counted
+from caches.selectors.pin_artifacts import gate_artifact
+from controlplane.clusters.documents import NodeState
 from controlplane.clusters.models import Cluster, Node, NodePool
 
 LONGEST_SELECTOR = 253  # of a pin's, for one label
@@ -85,37 +87,32 @@ def _equalities(required: Any) -> Mapping[str, str] | None:
 
 
 def gate_targets(pin: Pin, *, now: datetime) -> Sequence[Target]:
-    """Every node that the pin is for, as a gate counts it, in the order of names."""
+    """Every node that the pin is for, as its gate counts it, in the order of names."""
+    artifact = gate_artifact(pin)
     pools = {pool.pk: pool for pool in pin.pools.all()}
     nodes = Node.objects.filter(pool__in=pools, lost_at__isnull=True).order_by("name")
     matching = [node for node in nodes if selects(pin.node_selector, node.labels)]
-    entries = {
-        entry.node_id: entry for entry in CacheEntry.objects.filter(node__in=matching, artifact=pin.version.artifact)
-    }
-    refused = _refused(pin, pools)
-    found = []
-    for node in matching:
-        entry, pool = entries.get(node.pk), pools[node.pool_id] if node.pool_id else None
-        state = EntryState(entry.state) if entry else EntryState.ABSENT
-        if entry and state is EntryState.READY and entry.desired == Action.EVICT:
-            state = EntryState.EVICTING
-        fresh = pool is not None and is_fresh(node.reported_at, freshness_seconds=pool.freshness_seconds, now=now)
-        asked_again = entry is not None and entry.observed_retry_round < entry.retry_round
-        if state is EntryState.FAILED and asked_again:
-            state = EntryState.QUEUED
-        found.append(
-            Target(
-                node=node.name,
-                state=state,
-                reason=entry.reason if entry and state is EntryState.FAILED else "",
-                refused=node.uid in refused and state is not EntryState.READY,
-                unknown=not fresh or node.ready is not True,
-            )
+    if artifact is None or not matching:
+        return ()
+    entries = {entry.node_id: entry for entry in CacheEntry.objects.filter(node__in=matching, artifact=artifact)}
+    refused = _refused(pin, pools, artifact.digest)
+    return [
+        counted(
+            node.name,
+            entries.get(node.pk),
+            refused=node.uid in refused,
+            unknown=node.pool_id is None or counted_state(node, pools[node.pool_id], now) is NodeState.UNKNOWN,
         )
-    return found
+        for node in matching
+    ]
 
 
-def _refused(pin: Pin, pools: Mapping[Any, NodePool]) -> set[str]:
+def _refused(pin: Pin, pools: Mapping[Any, NodePool], digest: str) -> set[str]:
     loops = PoolLoop.objects.filter(pool__in=pools, plan__isnull=False, reconciled_at__gt=pin.created_at)
-    plans = loops.values_list("plan", flat=True)
-    return {r["node_uid"] for plan in plans for r in (plan or {}).get("refusals", ()) if r["pin_id"] == str(pin.pk)}
+    plans, mine = loops.values_list("plan", flat=True), (str(pin.pk), digest)
+    return {
+        one["node_uid"]
+        for plan in plans
+        for one in (plan or {}).get("refusals", ())
+        if (one["pin_id"], one["digest"]) == mine
+    }

@@ -64,5 +64,6 @@ def rollout_nodes(rollout: Rollout) -> Sequence[Target]:
     if rollout.version_id is None:
         return ()
     pins = Pin.objects.filter(endpoint=rollout.endpoint_id, version=rollout.version_id, removed_at__isnull=True)
+    pins = pins.filter(image=None)  # those of its image hold nothing up
     pin = pins.select_related("version__artifact").prefetch_related("pools").first()
     return gate_targets(pin, now=timezone.now()) if pin is not None else ()

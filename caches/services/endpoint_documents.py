@@ -16,6 +16,7 @@ from caches.domain.endpoint_specs import EndpointReading, EndpointSpec, read_end
 from caches.domain.plans import Plan
 from caches.models import Rollout
 from caches.selectors.endpoint_targets import CacheTargets, cache_targets
+from caches.selectors.image_demand import held_reference
 from caches.services.endpoint_versions import version_known
 from caches.services.pin_specs import PinSpec
 from caches.services.pins import pin_preview
@@ -106,7 +107,7 @@ def endpoint_apply(*, actor: Actor, cluster: Cluster, document: Mapping[str, Any
 
 def rollout_rollback(*, actor: Actor, rollout_id: UUID) -> Operation:
     """Have the endpoint's document ask for what this rollout served. Clash when it does so already."""
-    row = Rollout.objects.select_related("endpoint__cluster").filter(pk=rollout_id).first()
+    row = Rollout.objects.select_related("endpoint__cluster", "resolved_image").filter(pk=rollout_id).first()
     if row is None or not row.parts:
         raise Clash(
             "rollout:user:nothing-to-go-back-to",
@@ -116,6 +117,9 @@ def rollout_rollback(*, actor: Actor, rollout_id: UUID) -> Operation:
     endpoint = row.endpoint
     body = copy.deepcopy(endpoint.document)
     worker = {**body.get("worker", {}), **row.parts.get("worker", {})}
+    if row.resolved_image is not None and row.resolved_image.moved_to and "image" in worker:
+        # Its tag names another digest by now; what it served was this one.
+        worker["image"] = held_reference(row.resolved_image)
     body |= {name: value for name, value in row.parts.items() if name != "worker"}
     if worker:
         body["worker"] = worker

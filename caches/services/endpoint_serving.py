@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from django.conf import settings
 from django.utils import timezone
@@ -16,23 +14,22 @@ from django.utils import timezone
 from caches.domain.endpoint_specs import GROUP, EndpointReading, EndpointSpec
 from caches.domain.endpoint_status import CacheFacts, StatusFacts, WorkFacts, cache_facts
 from caches.domain.endpoint_workload import Served, deployment, service
-from caches.domain.gating import Gate, GateType, Target, gate
+from caches.domain.gating import Gate, GateType, gate
 from caches.domain.rollouts import BEFORE_SWITCH, RolloutFacts, RolloutState, VersionFacts, WorkloadFacts
-from caches.domain.states import is_moving_bytes
-from caches.models import Image, ImageState, ModelVersion, Rollout
+from caches.domain.states import any_moving
+from caches.models import ModelVersion, Rollout
 from caches.selectors.endpoint_targets import CacheTargets, cache_targets, gate_targets
 from caches.services.connections import connection_spec
+from caches.services.endpoint_images import EndpointImage, endpoint_image
 from caches.services.endpoint_jumpstart import served_spec
 from caches.services.endpoint_pins import Pinned, pin_ensure, pins_release
 from caches.services.endpoint_versions import Registered, version_of
 from caches.services.rollouts import rollout_begin, rollout_step, serving
 from controlplane.clusters import codec
-from controlplane.clusters.documents import EntryState
 from controlplane.clusters.endpoints import ROLLOUT_ANNOTATION, EndpointName, WorkloadStatus
 from controlplane.clusters.gateway import ClusterGateway, Refused
 from controlplane.serving.models import Endpoint
 
-NO_IMAGES = "No endpoint warms its image by itself yet: pods pull it. A pin that names Image among its artifacts does."
 ASK_AGAIN = timedelta(seconds=15)  # for a version that could not be registered
 
 
@@ -77,13 +74,18 @@ def endpoint_serve(
     targets = cache_targets(endpoint.cluster, spec)
     registered = _registered(rollout, spec, now)
     warming = _warm(endpoint, spec, rollout, registered, targets, now)
+    spec = served_spec(spec, registered.version)
+    image = endpoint_image(
+        endpoint=endpoint, spec=spec, rollout=rollout, version=registered.version, targets=targets, now=now
+    )
     work = gateway.workload_status(endpoint.namespace, endpoint.name)
-    rollout = rollout_step(rollout=rollout, facts=_facts(rollout, registered, warming, work, spec, now))
+    facts = replace(_facts(rollout, registered, warming, work, spec, now), naming=image.pending)
+    rollout = rollout_step(rollout=rollout, facts=facts)
     for held in Rollout.objects.filter(endpoint=endpoint, state=RolloutState.HOLDING).exclude(pk=rollout.pk):
         rollout_step(rollout=held, facts=_facts(held, Registered(), _Warming(Pinned()), None, spec, now))
     if rollout.opened_at is not None and rollout.state != RolloutState.FAILED:
-        _apply(endpoint, spec, rollout, registered.version, targets, work, gateway)
-    pins_release(endpoint=endpoint, keep=_kept(endpoint, rollout, spec))
+        _apply(endpoint, spec, image, rollout, registered.version, targets, work, gateway)
+    _release(endpoint, rollout, spec)
     weights = _weights(spec, targets, warming)
     status = StatusFacts(
         name=endpoint.name,
@@ -94,7 +96,8 @@ def endpoint_serve(
         reason=rollout.reason,
         message=rollout.message,
         weights=weights,
-        image=CacheFacts("Pending", 0, 0, NO_IMAGES) if spec.cache.image else None,
+        image=image.cache,
+        moved=image.moved,
         work=_work(rollout, work),
     )
     return Outcome(status, spec, targets, weights)
@@ -139,12 +142,8 @@ def _warm(
         pinned,
         gate(policy.type, policy.value, found, started_at=began, now=now),
         gate(GateType.ALL, 100, found, started_at=began, now=now),
-        _is_moving(found),
+        any_moving(target.state for target in found),
     )
-
-
-def _is_moving(targets: Iterable[Target]) -> bool:
-    return any(is_moving_bytes(target.state) or target.state is EntryState.QUEUED for target in targets)
 
 
 def _facts(
@@ -174,24 +173,25 @@ def _facts(
     )
 
 
-def _kept(endpoint: Endpoint, rollout: Rollout, spec: EndpointSpec) -> set[UUID]:
-    """Versions that keep their pin: what serves, what comes, and what is held for the way back."""
-    if not spec.cache.weights:
-        return set()
-    kept = {rollout.version_id}
+def _release(endpoint: Endpoint, rollout: Rollout, spec: EndpointSpec) -> None:
+    """What serves, what comes and what is held for the way back keeps its pins, of the caches that are on."""
+    kept = [rollout]
     current = serving(endpoint)
     if current is not None and current.pk != rollout.pk:
-        kept.add(current.version_id)
+        kept.append(current)
     if rollout.state not in (*BEFORE_SWITCH, RolloutState.DONE) and rollout.previous is not None:
-        kept.add(rollout.previous.version_id)
+        kept.append(rollout.previous)
     for held in Rollout.objects.filter(endpoint=endpoint, state=RolloutState.HOLDING).select_related("previous"):
-        kept |= {held.version_id, held.previous.version_id if held.previous else None}
-    return {version_id for version_id in kept if version_id is not None}
+        kept += [held, *([held.previous] if held.previous is not None else [])]
+    weights = {row.version_id for row in kept if row.version_id is not None} if spec.cache.weights else set()
+    images = {(row.version_id, row.resolved_image_id) for row in kept} if spec.cache.image else set()
+    pins_release(endpoint=endpoint, keep=weights, images=images)
 
 
 def _apply(
     endpoint: Endpoint,
     spec: EndpointSpec,
+    image: EndpointImage,
     rollout: Rollout,
     version: ModelVersion | None,
     targets: CacheTargets,
@@ -201,10 +201,9 @@ def _apply(
     """Write what serves, when it is not what was written last or when it is gone."""
     if not settings.AGENT_IMAGE:
         raise Refused("HEARTH_AGENT_IMAGE is not set, so that no pod can make its weights present.")
-    spec = served_spec(spec, version)
     owner = {"apiVersion": f"{GROUP}/v1", "kind": endpoint.kind, "name": endpoint.name, "uid": endpoint.uid}
     served = Served(
-        image=served_image(spec.image),
+        image=image.reference,
         ensure_image=settings.AGENT_IMAGE,
         host_path=targets.host_path if targets.is_root else "",
         digest=version.artifact.digest if version is not None and version.artifact is not None else "",
@@ -227,18 +226,6 @@ def _pod_source(version: ModelVersion | None) -> str:
         return ""
     connection = replace(connection_spec(version.connection), secret_name="", namespaces=())
     return json.dumps({"connection": json.loads(codec.dumps(connection)), "uri": version.uri}, sort_keys=True)
-
-
-def served_image(reference: str) -> str:
-    """By digest where the reference was resolved, so that a warm pod starts without the registry."""
-    if "@" in reference:
-        return reference
-    row = Image.objects.filter(reference=reference, state=ImageState.AVAILABLE, revoked_at__isnull=True)
-    found = row.select_related("artifact").order_by("-pk").first()
-    if found is None or found.artifact is None:
-        return reference
-    name = reference.rpartition(":")[0] if ":" in reference.rpartition("/")[2] else reference
-    return f"{name}@{found.artifact.digest}"
 
 
 def _weights(spec: EndpointSpec, targets: CacheTargets, warming: _Warming) -> CacheFacts | None:

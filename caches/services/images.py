@@ -19,6 +19,7 @@ from caches.models import Artifact, Image, ImageState, SourceConnection
 from caches.selectors.images import image_pools
 from caches.services import image_resolver
 from caches.services.pool_rounds import pools_mark_dirty
+from caches.sources.registry import DEFAULT_NAMES
 from controlplane.audit.services import SYSTEM, Actor, audit_write
 from controlplane.clusters.documents import ArtifactKind
 from controlplane.errors import Clash, FieldError, HearthError, Invalid, Missing
@@ -35,7 +36,7 @@ def image_register(
     """Resolve a reference to a digest, in the background. A tag that has moved since makes another image of the same
     reference; the operation's result names it. Invalid for what is no reference; Clash while it is being registered
     from elsewhere."""
-    parsed = _at_registry(_parsed(reference, pull_secret), connection)
+    parsed = at_registry(_parsed(reference, pull_secret), connection)
     text = str(parsed)
     params: dict[str, Any] = {"reference": text, "connection_id": str(connection.pk) if connection else None}
     with transaction.atomic():
@@ -145,6 +146,12 @@ def image_delete(*, actor: Actor, image_id: UUID) -> None:
                 f"{image.reference} serves {plural(image.versions.count(), 'model version')}.",
                 next_step="Give those versions another image first.",
             )
+        if image.pins.filter(removed_at__isnull=True).exists():
+            raise Clash(
+                "image:user:pinned",
+                f"A pin keeps {image.reference} on nodes.",
+                next_step="Remove the pin, or change the endpoint whose pin it is, first.",
+            )
         if image.revoked_at is not None:
             raise Clash(
                 "image:user:revoked",
@@ -153,6 +160,7 @@ def image_delete(*, actor: Actor, image_id: UUID) -> None:
             )
         _audit(actor, "image.delete", image, {"state": image.state, "digest": _digest(image)}, None)
         artifact_id = image.artifact_id
+        image.pins.update(image=None)  # of the past
         image.delete()
         _artifact_forget(artifact_id)
 
@@ -184,10 +192,12 @@ def _parsed(reference: str, pull_secret: str) -> ImageReference:
     return parsed
 
 
-def _at_registry(parsed: ImageReference, connection: SourceConnection | None) -> ImageReference:
+def at_registry(parsed: ImageReference, connection: SourceConnection | None) -> ImageReference:
     """With the connection's registry where the reference names none: nodes know of no connections."""
     host = urlsplit(connection.endpoint).netloc if connection is not None else ""
-    return replace(parsed, registry=host.lower()) if host and not parsed.registry else parsed
+    if parsed.registry or host.lower() in DEFAULT_NAMES:
+        return parsed
+    return replace(parsed, registry=host.lower())
 
 
 def _joined(actor: Actor, row: Image, params: dict[str, Any]) -> Operation:

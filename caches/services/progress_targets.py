@@ -14,9 +14,10 @@ from django.utils import timezone
 from caches.domain.gating import Target
 from caches.domain.states import is_permanent
 from caches.models import Artifact, CacheEntry, Pin, PoolLoop
+from caches.selectors.gate_counting import counted
 from caches.selectors.nodes import DEFAULT_FRESHNESS_SECONDS
 from caches.services.admission import plans_with, target_specs
-from controlplane.clusters.documents import Action, EntryState, NodeState
+from controlplane.clusters.documents import EntryState, NodeState
 from controlplane.clusters.freshness import is_fresh, node_state
 from controlplane.clusters.models import Cluster, Node
 from controlplane.operations.models import Operation, OperationTarget, TargetState
@@ -106,27 +107,11 @@ def _refusals(operation: Operation, nodes: Iterable[Node], pin: Pin, artifact_id
     return {r["node_uid"]: r for plan in plans if plan for r in plan["refusals"] if (r["pin_id"], r["digest"]) == mine}
 
 
-def _is_answered(entry: CacheEntry) -> bool:
-    """False while the node has not yet acted on the last request to try again: its failure is an old one."""
-    return entry.observed_retry_round >= entry.retry_round
-
-
 def gate_target(item: Seen) -> Target:
     """The target as the gate counts it."""
-    entry = item.entry
     if item.lost:
         return Target(item.target.name, EntryState.LOST)
-    failed = entry is not None and entry.state == EntryState.FAILED
-    if failed and entry is not None and not _is_answered(entry):
-        return Target(item.target.name, EntryState.QUEUED)
-    going = entry is not None and entry.desired == Action.EVICT and entry.state == EntryState.READY
-    return Target(
-        node=item.target.name,
-        state=EntryState.EVICTING if going else item.entry_state,
-        reason=entry.reason if entry is not None and failed else "",
-        refused=item.refusal is not None and item.entry_state is not EntryState.READY,
-        unknown=item.silent,
-    )
+    return counted(item.target.name, item.entry, refused=item.refusal is not None, unknown=item.silent)
 
 
 def warm_target(item: Seen) -> tuple[TargetState, str]:

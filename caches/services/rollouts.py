@@ -33,7 +33,7 @@ def rollout_begin(*, endpoint: Endpoint, spec: EndpointSpec) -> Rollout:
         if again is not None and again != newest:
             return again
         now = timezone.now()
-        before = serving(endpoint)
+        before, image = serving(endpoint), None
         for row in Rollout.objects.filter(endpoint=endpoint, state__in=LIVE_STATES):
             _end(row, RolloutState.SUPERSEDED, "NewerSpec", NEWER, now)
         if before is not None and before.state == RolloutState.HOLDING:
@@ -41,6 +41,7 @@ def rollout_begin(*, endpoint: Endpoint, spec: EndpointSpec) -> Rollout:
             if held is not None and (held.source, held.image) == spec.served:
                 message = "The endpoint went back to the version before."
                 _end(before, RolloutState.ROLLED_BACK, "RolledBack", message, now)
+                image = held.resolved_image  # what is held, whatever its tag names by now
         last = Rollout.objects.filter(endpoint=endpoint).aggregate(last=Max("number"))["last"]
         made = Rollout.objects.create(
             endpoint=endpoint,
@@ -48,6 +49,7 @@ def rollout_begin(*, endpoint: Endpoint, spec: EndpointSpec) -> Rollout:
             generation=endpoint.generation,
             source=spec.source.text,
             image=spec.image,
+            resolved_image=image,
             parts=served_parts(endpoint),
             previous=before,
             state_since=now,
@@ -70,7 +72,8 @@ def served_parts(endpoint: Endpoint) -> dict[str, Any]:
 def serving(endpoint: Endpoint) -> Rollout | None:
     """What the Deployment is about: the last one whose gate opened."""
     opened = Rollout.objects.filter(endpoint=endpoint, opened_at__isnull=False)
-    return opened.select_related("version__artifact", "previous").order_by("-number").first()
+    rows = opened.select_related("version__artifact", "previous__resolved_image").defer("version__artifact__manifest")
+    return rows.order_by("-number").first()
 
 
 def rollout_step(*, rollout: Rollout, facts: RolloutFacts) -> Rollout:

@@ -34,7 +34,7 @@ from controlplane.clusters.documents import ConnectionSpec, Reason, SourceType
 from controlplane.errors import HearthError, Permanent
 
 DEFAULT_REGISTRY = "registry-1.docker.io"  # where nodes look for references that name no registry
-_DEFAULT_NAMES = frozenset({"", "docker.io", "index.docker.io", DEFAULT_REGISTRY})
+DEFAULT_NAMES = frozenset({"", "docker.io", "index.docker.io", DEFAULT_REGISTRY})
 MAX_DOCUMENT_BYTES = 8 * 1024 * 1024
 PARALLEL = 8
 _CHECK_STEP = "Check the spelling of repository and tag, and that the image was pushed to this registry."
@@ -197,7 +197,7 @@ class RegistryClient:
     def _place(self, image: ImageReference) -> tuple[str, str]:
         """Where to ask, and by which name the repository goes there."""
         host, repository, base = image.registry, image.repository, self._base
-        if host in _DEFAULT_NAMES and (host or not base):
+        if host in DEFAULT_NAMES and (host or not base):
             host = DEFAULT_REGISTRY
         if not base:
             base = f"{'http' if _is_loopback(host) else 'https'}://{host}"

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from caches.models import Pin, Rollout
 from caches.services import endpoint_shown
+from caches.services.endpoint_images import FOLDERS
 from caches.services.endpoint_shown import WEIGHTS_KINDS
 from caches.services.pins import pin_remove, pin_update
 from caches.services.rollouts import rollout_release
@@ -176,11 +177,11 @@ def test_what_has_no_meaning_is_a_condition(served: EndpointWorld) -> None:
     assert (status, reason) == ("True", "Unsupported") and "metrics:" in message and "brandNew:" in message
 
 
-def test_an_image_cache_that_is_asked_for_is_not_said_to_be_there(served: EndpointWorld) -> None:
+def test_where_nodes_hold_no_images_that_is_said(served: EndpointWorld) -> None:
     served.version()
     served.apply()
     served.until_served()
-    assert served.condition("ImageCacheReady")[:2] == ("False", "Pending")
+    assert served.condition("ImageCacheReady") == ("False", "Failed", FOLDERS)
     assert served.status["imageCacheStatus"]["readyNodes"] == 0
     assert served.status["state"] == "DeploymentComplete", "and it holds nothing up"
     served.apply(spec__modelCacheConfig__imageCache__enabled=False)
