@@ -1,0 +1,84 @@
+"""``python -m routing.engines.llamacpp --weights FOLDER --name NAME``: llama.cpp as a server, on the CPU.
+
+An OpenAI API with streaming, cached tokens in its usage, and /metrics. It keeps one prompt in each of its slots: that
+is its prefix cache. Prompts are never logged. Needs the wheel ``xllamacpp``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import urlsplit
+
+SLOTS, SLOT_TOKENS = 4, 2048
+OUTPUT_TOKENS = 64  # where a request does not say
+HTTP_THREADS = 8
+EXIT_UNFIT = 3
+
+
+class Unfit(Exception):
+    """It cannot serve here, and starting it again changes nothing."""
+
+
+def weights_file(folder: Path) -> Path:
+    """The one GGUF file of a model's folder. Raises Unfit."""
+    found = sorted(folder.glob("*.gguf"))
+    if len(found) != 1:
+        raise Unfit(f"{folder} has {len(found)} files of type GGUF; llama.cpp serves a model that is one.")
+    return found[0]
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Until SIGTERM or SIGINT. Raises Unfit, or RuntimeError where llama.cpp cannot load the model."""
+    try:
+        import xllamacpp
+    except ImportError:
+        raise Unfit("llama.cpp is not installed here (the wheel xllamacpp, in requirements/embedded.txt).") from None
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = str(weights_file(options.weights))
+    parameters.model_alias = {options.name}
+    parameters.hostnames, parameters.port = [options.host], options.port
+    parameters.n_parallel, parameters.n_ctx = options.slots, options.slots * options.slot_tokens
+    parameters.n_predict = OUTPUT_TOKENS
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = options.threads
+    parameters.n_threads_http, parameters.n_gpu_layers = HTTP_THREADS, 0
+    # Prompts that left their slot are gone: what is measured is the cache of the slots alone.
+    parameters.cache_ram_mib = 0
+    parameters.endpoint_metrics, parameters.ui = True, False
+    parameters.verbosity = -1
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    server = xllamacpp.Server(parameters)
+    address = urlsplit(server.listening_address).netloc
+    print(f"llama.cpp on {address}", flush=True)
+    if options.address_file is not None:
+        made = options.address_file.with_name(f"{options.address_file.name}.new")
+        made.write_text(address)
+        made.replace(options.address_file)
+    stopped.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="llamacpp", description="Serves a GGUF model with llama.cpp")
+    parser.add_argument("--weights", type=Path, required=True, help="folder with one .gguf file")
+    parser.add_argument("--name", default="model", help="what clients call it")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--address-file", type=Path, help="where host:port is written once it serves")
+    parser.add_argument("--slots", type=int, default=SLOTS, help="requests at once, and prompts that are kept")
+    parser.add_argument("--slot-tokens", type=int, default=SLOT_TOKENS, help="of a prompt and its answer")
+    parser.add_argument("--threads", type=int, default=1)
+    try:
+        serve(parser.parse_args())
+    except Unfit as error:
+        print(error, file=sys.stderr)
+        return EXIT_UNFIT
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
