@@ -33,6 +33,7 @@ INSTALLED_APPS = [
     "controlplane.rest",
     "controlplane.web",
     "caches",
+    "routing",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -203,6 +204,7 @@ SPECTACULAR_SETTINGS = {
         "OperationState": "controlplane.operations.models.OperationState",
         "PlacementType": "caches.api.serializers.pins.PLACEMENTS",
         "Role": "controlplane.accounts.models.Role",
+        "RoutingStrategy": "routing.api.serializers.STRATEGIES",
         "RolloutState": "caches.api.serializers.endpoints.STATES",
         "Scope": "controlplane.accounts.models.Scope",
         "SourceType": "caches.api.serializers.catalogue.TYPES",
@@ -247,6 +249,8 @@ AGENT_IMAGE = env.str("HEARTH_AGENT_IMAGE", default="")  # what Hearth runs on t
 IMAGES_SHARE_DISK = env.bool("HEARTH_IMAGES_SHARE_DISK", default=False)
 AGENT_API_SERVER = env.str("HEARTH_AGENT_API_SERVER", default="")  # as those nodes reach it; empty: as pods are told
 AGENT_PULL_SECRETS = env.list("HEARTH_AGENT_PULL_SECRETS", default=[])  # names in hearth-nodes
+ROUTER_CONFIG_FILE = env.str("HEARTH_ROUTER_CONFIG_FILE", default="")  # where routers on this machine look, too
+ROUTER_PROCESSES = env.int("HEARTH_ROUTER_PROCESSES", default=0)  # 0: as many as were heard of lately
 TRUSTED_PROXIES = env.int("HEARTH_TRUSTED_PROXIES", default=0)  # hops whose X-Forwarded-For is believed
 WAIT_SLOTS = env.int("HEARTH_WAIT_SLOTS", default=8)  # half of the web workers' threads may hold ?wait=
 HEARTBEAT_FILE = env.str("HEARTH_HEARTBEAT_FILE", default="")  # touched by beat and watcher at work

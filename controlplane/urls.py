@@ -8,6 +8,7 @@ from controlplane.rest.problems import no_such_address
 
 urlpatterns = [
     path("api/v1/", include("caches.api.urls")),
+    path("api/v1/", include("routing.api.urls")),
     re_path(r"^api/", no_such_address),
     path("", include("controlplane.web.urls")),
     path("", include("caches.views.urls")),

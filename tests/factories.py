@@ -14,7 +14,7 @@ from caches.models import Artifact, CacheEntry, Image, Model, ModelVersion, Pin,
 from controlplane.accounts.models import RoleGrant, User
 from controlplane.clusters.documents import Action, ArtifactKind, EntryState, SourceType
 from controlplane.clusters.models import Cluster, ClusterType, Node, NodePool
-from controlplane.serving.models import Endpoint
+from controlplane.serving.models import Endpoint, Instance, Variant
 
 MIB = 1024 * 1024
 PASSWORD = "correct horse battery"
@@ -162,3 +162,19 @@ def entry(*, on: Node | None = None, of: Artifact | None = None, **fields: Any) 
         fields.setdefault("ready_at", now)
         fields.setdefault("verified_at", now)
     return CacheEntry.objects.create(node=on or node(), artifact=of, **fields)
+
+
+def instance(*, of: Endpoint, **fields: Any) -> Instance:
+    """A ready instance of the endpoint, at an address where nothing is."""
+    number = _n()
+    fields.setdefault("uid", f"pod-uid-{number}")
+    fields.setdefault("name", f"pod-{number}")
+    fields.setdefault("ready", True)
+    fields.setdefault("address", f"127.0.0.1:{10000 + number}")
+    fields.setdefault("observed_at", timezone.now())
+    return Instance.objects.create(endpoint=of, **fields)
+
+
+def variant(*, of: Endpoint | None = None, **fields: Any) -> Variant:
+    """The default variant of an endpoint."""
+    return Variant.objects.create(endpoint=of or endpoint(), **fields)

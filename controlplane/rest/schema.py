@@ -18,14 +18,14 @@ ERRORS: dict[str, tuple[str, tuple[str, ...]]] = {
     "406": ("No such representation", METHODS),
     "409": (
         "The state does not allow it, or a twin with the same Idempotency-Key is running",
-        ("post", "patch", "delete"),
+        ("post", "put", "patch", "delete"),
     ),
-    "412": ("If-Match names an older version", ("patch", "delete")),
-    "413": ("The body is too large", ("post", "patch")),
-    "415": ("The body is not JSON", ("post", "patch")),
+    "412": ("If-Match names an older version", ("put", "patch", "delete")),
+    "413": ("The body is too large", ("post", "put", "patch")),
+    "415": ("The body is not JSON", ("post", "put", "patch")),
     "422": (
         "It can be understood but not done, or the Idempotency-Key was used for something else",
-        ("post", "patch", "delete"),
+        ("post", "put", "patch", "delete"),
     ),
     "500": ("A mistake of Hearth's, redacted", METHODS),
     "503": ("Something Hearth needs does not answer; Retry-After says when to come back", METHODS),
@@ -106,7 +106,7 @@ def finish(result: dict[str, Any], generator: Any, request: Any, public: bool) -
             if method in methods:
                 content = {"application/problem+json": {"schema": PROBLEM}}
                 operation["responses"].setdefault(status, {"description": description, "content": content})
-        if method == "post":
+        if method in ("post", "put"):
             operation.setdefault("parameters", []).append(IDEMPOTENCY_KEY)
         if operation.pop("x-edited", False):
             operation.setdefault("parameters", []).append(IF_MATCH)

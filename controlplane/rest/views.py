@@ -1,4 +1,4 @@
-"""The base of every API class: strict parameters, idempotent POSTs, pages, CSV."""
+"""The base of every API class: strict parameters, idempotent POSTs and PUTs, pages, CSV."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from controlplane.rest.problems import request_id_of
 from controlplane.rest.renderers import CsvRenderer
 from controlplane.rest.validation import check_parameters, refuse_body, wrong_parameter
 
-WRITING = ("POST", "PATCH", "DELETE")
+WRITING = ("POST", "PUT", "PATCH", "DELETE")
 
 
 class HearthView(APIView):
@@ -32,11 +32,11 @@ class HearthView(APIView):
     read_scope: ClassVar[Scope | None] = Scope.READ
     write_scope: ClassVar[Scope | None] = Scope.ADMIN
     parameters: ClassVar[Mapping[str, Sequence[str]]] = {}
-    bodies: ClassVar[Sequence[str]] = ("POST", "PATCH")
+    bodies: ClassVar[Sequence[str]] = ("POST", "PUT", "PATCH")
     redacted: ClassVar[Sequence[str]] = ()
     parser_classes = [StrictParser]
     # No OPTIONS: it would say nothing that openapi.yaml does not, and no page of another origin calls.
-    http_method_names = ["get", "head", "post", "patch", "delete"]
+    http_method_names = ["get", "head", "post", "put", "patch", "delete"]
 
     _claim: idempotency.Claim | None = None
 
@@ -46,7 +46,7 @@ class HearthView(APIView):
         check_parameters(request, self.known_parameters(method), self.repeatable_parameters())
         if method in WRITING and method not in self.bodies:
             refuse_body(request)
-        if method == "POST":
+        if method in ("POST", "PUT"):
             self._claim = idempotency.claim(request)
 
     def known_parameters(self, method: str) -> set[str]:

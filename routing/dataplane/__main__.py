@@ -24,16 +24,29 @@ async def serve(options: argparse.Namespace) -> None:
     router = Router(options.config, tls=tls, shared=shared)
     port = await router.start(options.host, options.port)
     print(f"routing on port {port}", flush=True)
+    follower = _follower(router) if options.follow else None
     stopped = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopped.set)
     await stopped.wait()
+    if follower is not None:
+        follower.cancel()
+        await asyncio.gather(follower, return_exceptions=True)
     await router.stop(options.grace_seconds)
+
+
+def _follower(router: Router) -> asyncio.Task[None]:
+    # Only here: whoever has no Redis needs no client for it.
+    from routing.dataplane.following import Follower, broker_url
+
+    follower = Follower(broker_url(), lambda: router.shared.fleet.config.version, router.take)
+    return asyncio.get_running_loop().create_task(follower.run())
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="router", description="Routes prompts to the instance with their prefix")
     parser.add_argument("--config", type=Path, required=True, help="file of endpoints, policies and instances")
+    parser.add_argument("--follow", action="store_true", help="take what is published in REDIS_URL (or REDIS_URL_FILE)")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080, help="0 takes a free one")
     parser.add_argument("--certificate", help="serve TLS with this chain (PEM)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 import time
 from collections import Counter
@@ -130,6 +131,29 @@ class Router:
         if config.version >= self.shared.fleet.config.version:
             self.shared.fleet.apply(config)
             log.info("configuration %d is in force", config.version)
+
+    def take(self, document: bytes) -> bool:
+        """Put a published configuration in force and keep it in the file; False for one that cannot be read."""
+        try:
+            config = read_config(document)
+        except BadConfig as error:
+            log.error("the configuration stays at version %d: %s", self.shared.fleet.config.version, error)
+            return False
+        if config.version > self.shared.fleet.config.version:
+            self.shared.fleet.apply(config)
+            log.info("configuration %d is in force", config.version)
+            self._keep(document)
+        return True
+
+    def _keep(self, document: bytes) -> None:
+        """For the next start; a disk that is full or read-only keeps nobody from routing."""
+        made = self._config.with_name(f"{self._config.name}.{os.getpid()}")
+        try:
+            with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(document)
+            made.replace(self._config)
+        except OSError as error:
+            log.error("the configuration could not be kept: %s", error)
 
     def _sweep(self) -> None:
         now = self.shared.now()

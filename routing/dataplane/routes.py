@@ -16,7 +16,7 @@ from routing.domain.deciding import Key, key_of
 from routing.domain.keys import Audience, Boundary, boundaries, override, tenant_salt
 from routing.domain.requests import KINDS, RequestKind, parts
 
-_ENDPOINT = re.compile(r"/endpoints/([^/?]{1,63})(/[^?]*)?(\?.*)?")
+_ENDPOINT = re.compile(r"/endpoints/([^/?]{1,400})(/[^?]*)?(\?.*)?")
 _INVOCATIONS = ("/invocations", "/invocations-response-stream")
 TENANT, TARGET_VARIANT = b"x-amzn-sagemaker-prefix-aware-id", b"x-amzn-sagemaker-target-variant"
 _TENANT_ID = re.compile(r"\S[\x20-\x7e]{0,63}")

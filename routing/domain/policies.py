@@ -105,7 +105,7 @@ def read_policy(document: Mapping[str, Any]) -> RoutingPolicy:
         notes = (MAPPED[str(spelled)],) if str(spelled) in MAPPED else ()
     for name in sorted(set(document) - {"RoutingStrategy", "PrefixAwareRoutingConfig", "RoutingExtensions"}):
         problems.append(PolicyProblem(name, "routing:policy:unknown-field", "no such field; check its spelling"))
-    strategy = _strategy(document.get("RoutingStrategy"), problems)
+    strategy = _strategy(document.get("RoutingStrategy", RoutingStrategy.RANDOM), problems)
     config = _config(strategy, document.get("PrefixAwareRoutingConfig"), problems)
     extensions = _extensions(document.get("RoutingExtensions"), problems)
     if strategy is RoutingStrategy.PREFIX_AWARE and not (extensions.inspect_bodies or extensions.key_header):
@@ -132,7 +132,7 @@ def _from_spelling(document: Mapping[str, Any], spelled: object, problems: list[
 
 def _strategy(value: Any, problems: list[PolicyProblem]) -> RoutingStrategy:
     try:
-        return RoutingStrategy(value) if value is not None else RoutingStrategy.RANDOM
+        return RoutingStrategy(value)
     except ValueError:
         known = ", ".join(RoutingStrategy)
         problems.append(PolicyProblem("RoutingStrategy", "routing:policy:unknown-strategy", f"one of {known}"))
@@ -197,3 +197,15 @@ def _extensions(value: object, problems: list[PolicyProblem]) -> RoutingExtensio
 def _header(value: str) -> bool:
     # x-request-id names a request, never a conversation: as a key it would scatter everything.
     return value == "" or (HEADER.fullmatch(value) is not None and value.lower() != "x-request-id")
+
+
+def policy_document(policy: RoutingPolicy) -> dict[str, Any]:
+    """What ``read_policy`` reads as the same policy: the managed API's names, every extension spelled out."""
+    document: dict[str, Any] = {"RoutingStrategy": policy.strategy.value}
+    if policy.prefix_aware is not None:
+        document["PrefixAwareRoutingConfig"] = {
+            "PrefixLength": policy.prefix_aware.prefix_length,
+            "ConcurrencyThreshold": policy.prefix_aware.concurrency_threshold,
+        }
+    document["RoutingExtensions"] = {name: getattr(policy.extensions, name) for name in RoutingExtensions.__slots__}
+    return document

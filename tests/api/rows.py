@@ -18,13 +18,15 @@ from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.documents import EntryState
 from controlplane.clusters.models import Node, NodePool
 from controlplane.operations.models import Operation, OperationKind, OperationState
+from controlplane.serving.models import Endpoint, Instance
+from routing.models import RouterProcess, RoutingPolicy
 from tests import factories
 from tests.api.conftest import ROOT, Api, api_for
 from tests.services.world import version_of
 
 NOWHERE = "01a228ac-bd6d-7055-847c-9529d6e50fbf"
 PAGING = {"cursor", "format", "ordering", "page_size"}
-METHODS = ("get", "post", "patch", "delete")
+METHODS = ("get", "post", "put", "patch", "delete")
 Item = Mapping[str, Any]
 
 
@@ -77,6 +79,7 @@ def populate() -> dict[str, str]:
     ]
     images = _images()
     rollouts = _rollouts(pools, versions)
+    routing = _routing([one.endpoint for one in rollouts], nodes)
     operation = _operations(entries[0], str(pins[0].pk))
     for name, enabled in (("hb", True), ("hc", False), ("ha", True)):
         Webhook.objects.create(name=name, url="https://192.0.2.1/x", secret_name="hooks", enabled=enabled)
@@ -103,6 +106,7 @@ def populate() -> dict[str, str]:
         "token_id": str(Token.objects.get(name="tb").id),
         "model": "llama",
         "version": "v3",
+        **routing,
     }
 
 
@@ -183,6 +187,25 @@ def _rollouts(pools: list[NodePool], versions: list[Any]) -> list[Rollout]:
         row = factories.endpoint(of=pool.cluster, name=name, namespace=namespace, kind=kind)
         made.append(factories.rollout(of=row, version=version, state=state, number=number))
     return made
+
+
+def _routing(endpoints: list[Endpoint], nodes: list[Node]) -> dict[str, str]:
+    """One variant, policy, instance and router for each endpoint."""
+    now = timezone.now()
+    facts = (("RANDOM", "rb", "hc"), ("PREFIX_AWARE", "rc", "ha"), ("LEAST_OUTSTANDING_REQUESTS", "ra", "hb"))
+    for number, (endpoint, node, (strategy, name, host)) in enumerate(zip(endpoints, nodes, facts, strict=True)):
+        row = factories.variant(of=endpoint, name=("default", "canary", "blue")[number])
+        document = {"RoutingStrategy": strategy, "RoutingExtensions": {}}
+        row.routing_policies.create(version=number + 1, strategy=strategy, document=document, set_by="ada")
+        factories.instance(of=endpoint, name=f"pod-{name}", uid=f"uid-{name}", node=node, digest=f"sha256:{name}")
+        seen = now - timedelta(seconds=number)
+        RouterProcess.objects.create(name=name, host=host, started_at=seen, seen_at=seen)
+    return {
+        "variant": "default",
+        "policy_id": str(RoutingPolicy.objects.get(version=1).pk),
+        "instance_id": str(Instance.objects.get(name="pod-rb").pk),
+        "router_id": str(RouterProcess.objects.get(name="rb").pk),
+    }
 
 
 def _operations(entry: CacheEntry, pin_id: str) -> Operation:

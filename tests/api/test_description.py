@@ -14,8 +14,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import resolve
+from django.utils import timezone
 
 from controlplane.accounts.models import User
+from routing.models import RouterProcess
 from tests import factories
 from tests.api.conftest import Api
 
@@ -32,6 +34,9 @@ QUERIES = {
     "audit-events": 1,
     "tokens": 1,
     "webhooks": 1,
+    "routing-policies": 1,
+    "instances": 2,
+    "routers": 2,
 }
 AUTHENTICATION = 2  # the token with its owner, and the owner's grants
 
@@ -43,6 +48,10 @@ def populate(times: int) -> None:
         for _ in range(2):
             factories.entry(on=factories.node(of=pool), of=version.artifact)
         factories.pin(of=version, pools=(pool, factories.pool()))
+        variant = factories.variant(of=factories.endpoint(of=pool.cluster))
+        variant.routing_policies.create(version=1, strategy="RANDOM", document={"RoutingStrategy": "RANDOM"})
+        instance = factories.instance(of=variant.endpoint)
+        RouterProcess.objects.create(name=instance.uid, started_at=timezone.now(), seen_at=timezone.now())
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -68,8 +77,8 @@ def test_it_describes_every_address(admin_api: Api) -> None:
         for method, operation in methods.items():
             keys = {parameter["name"] for parameter in operation.get("parameters", ())}
             assert {"400", "401", "403", "503"} <= set(operation["responses"]), (method, path)
-            assert ("Idempotency-Key" in keys) == (method == "post"), (method, path)
-            assert method != "patch" or "If-Match" in keys, path
+            assert ("Idempotency-Key" in keys) == (method in ("post", "put")), (method, path)
+            assert method not in ("put", "patch") or "If-Match" in keys, path
             for status, response in operation["responses"].items():
                 if status >= "400":
                     assert "application/problem+json" in response["content"]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.thorough
 
 READ, ADMIN = Scope.READ, Scope.ADMIN
 MODELS, PINS, EVICT, FLEET = Scope.MODELS_WRITE, Scope.PINS_WRITE, Scope.EVICT, Scope.FLEET_WRITE
-ROLLOUTS = Scope.ROLLOUTS_WRITE
+ROLLOUTS, ROUTING = Scope.ROLLOUTS_WRITE, Scope.ROUTING_WRITE
 # What a token needs for each call. None: any token, whatever its scopes.
 NEEDS: dict[tuple[str, str], Scope | None] = {
     ("GET", "audit-events"): READ,
@@ -35,6 +35,8 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("GET", "endpoints"): READ,
     ("POST", "endpoints"): ROLLOUTS,
     ("GET", "endpoints/{endpoint_id}"): READ,
+    ("GET", "endpoints/{endpoint_id}/variants/{variant}/routing-policy"): READ,
+    ("PUT", "endpoints/{endpoint_id}/variants/{variant}/routing-policy"): ROUTING,
     ("GET", "images"): READ,
     ("POST", "images"): MODELS,
     ("GET", "images/{image_id}"): READ,
@@ -42,6 +44,8 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("POST", "images/{image_id}/restore"): MODELS,
     ("POST", "images/{image_id}/revoke"): MODELS,
     ("POST", "images/{image_id}/withdraw"): EVICT,
+    ("GET", "instances"): READ,
+    ("GET", "instances/{instance_id}"): READ,
     ("GET", "me"): None,
     ("GET", "models"): READ,
     ("POST", "models"): MODELS,
@@ -77,6 +81,10 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("GET", "rollouts/{rollout_id}"): READ,
     ("POST", "rollouts/{rollout_id}/release"): ROLLOUTS,
     ("POST", "rollouts/{rollout_id}/rollback"): ROLLOUTS,
+    ("GET", "routers"): READ,
+    ("GET", "routers/{router_id}"): READ,
+    ("GET", "routing-policies"): READ,
+    ("GET", "routing-policies/{policy_id}"): READ,
     ("GET", "source-connections"): READ,
     ("POST", "source-connections"): FLEET,
     ("GET", "source-connections/{name}"): READ,
@@ -97,7 +105,9 @@ CHANGES = [call for call in CALLS if call[0] != "GET"]
 
 
 def call(api: Api, method: str, path: str, **kwargs: Any) -> Any:
-    return api.call(method, path, {} if method in ("POST", "PATCH") and not path.endswith(BODILESS) else None, **kwargs)
+    return api.call(
+        method, path, {} if method in ("POST", "PUT", "PATCH") and not path.endswith(BODILESS) else None, **kwargs
+    )
 
 
 BODILESS = ("/evict", "/retry", "/scrub", "/cancel", "/recheck", "/restore", "/release", "/rollback")
@@ -140,8 +150,8 @@ def test_it_answers_nobody_without_credentials(anonymous_api: Api) -> None:
 
 
 KEYS = (
-    "endpoint_id", "entry_id", "event_id", "image_id", "model", "node_id", "operation_id", "pin_id", "rollout_id",
-    "token_id", "version",
+    "endpoint_id", "entry_id", "event_id", "image_id", "instance_id", "model", "node_id", "operation_id", "pin_id",
+    "policy_id", "rollout_id", "router_id", "token_id", "variant", "version",
 )  # fmt: skip
 
 
@@ -186,8 +196,8 @@ def test_it_forgets_at_once_a_token_that_ended(admin: User, happens: Any, status
     [
         (None, set()),
         (Role.VIEWER, {READ}),
-        (Role.OPERATOR, {READ, MODELS, PINS, EVICT, ROLLOUTS}),
-        (Role.ADMIN, {READ, MODELS, PINS, EVICT, ROLLOUTS, FLEET, ADMIN}),
+        (Role.OPERATOR, {READ, MODELS, PINS, EVICT, ROLLOUTS, ROUTING}),
+        (Role.ADMIN, {READ, MODELS, PINS, EVICT, ROLLOUTS, ROUTING, FLEET, ADMIN}),
     ],
 )
 def test_it_lets_an_old_token_do_what_its_owners_role_allows_now(

@@ -1,0 +1,81 @@
+"""Following what the control plane publishes in Redis. A router that cannot reach it goes on with what it has.
+
+Asked, not told: one small question a few times a second costs nothing, and knows no lost message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import redis.asyncio as redis
+from redis.exceptions import RedisError
+
+log = logging.getLogger(__name__)
+
+CONFIG_KEY, STREAM_KEY = "hearth:routing:config", "hearth:routing:figures"
+ASK_SECONDS, TROUBLE_SECONDS, ANSWER_SECONDS = 0.3, 1.0, 3.0
+
+
+def broker_url() -> str:
+    """REDIS_URL, or what stands in the file that REDIS_URL_FILE names: passwords are no arguments. "" without either.
+
+    Raises OSError when the file cannot be read."""
+    named = os.environ.get("REDIS_URL_FILE", "")
+    return Path(named).read_text().strip() if named else os.environ.get("REDIS_URL", "").strip()
+
+
+class Follower:
+    """``connected`` is whether the last question was answered. ``work`` is what else is done over the
+    connection, every round; it may raise RedisError."""
+
+    def __init__(
+        self,
+        url: str,
+        version: Callable[[], int],
+        take: Callable[[bytes], bool],
+        work: Callable[[Any], Awaitable[None]] | None = None,
+    ) -> None:
+        self.connected = False
+        self._url, self._version, self._take, self._work = url, version, take, work
+        self._refused = 0
+        self._bad = 0  # the last version that could not be read: saying so once is enough
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            try:
+                await self._follow()
+            except (RedisError, OSError, TimeoutError, ValueError) as error:
+                if self.connected or self._refused == 0:
+                    log.warning("Redis is not reached (%s): routing goes on as it is", type(error).__name__)
+                self.connected, self._refused = False, self._refused + 1
+            await asyncio.sleep(TROUBLE_SECONDS)
+
+    async def _follow(self) -> None:
+        connection = redis.Redis.from_url(
+            self._url, socket_connect_timeout=2.0, socket_timeout=ANSWER_SECONDS, single_connection_client=True
+        )
+        try:
+            while True:
+                await self._ask(connection)
+                if not self.connected:
+                    self.connected, self._refused = True, 0
+                    log.info("following Redis")
+                if self._work is not None:
+                    await self._work(connection)
+                await asyncio.sleep(ASK_SECONDS)
+        finally:
+            await connection.aclose()
+
+    async def _ask(self, connection: Any) -> None:
+        found = await connection.hget(CONFIG_KEY, "version")
+        if found is None or int(found) <= max(self._version(), self._bad):
+            return
+        document = await connection.hget(CONFIG_KEY, "document")
+        if isinstance(document, bytes) and not self._take(document):
+            self._bad = int(found)

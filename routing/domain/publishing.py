@@ -1,0 +1,141 @@
+"""The document that routers read, and what is other in it than in the one before. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from routing.domain.policies import RoutingPolicy, policy_document
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One instance that may get requests; ``home`` names the machine."""
+
+    id: str
+    address: str
+    home: str = ""
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedVariant:
+    name: str
+    policy: RoutingPolicy
+    policy_version: int
+    copies: Sequence[Copy]
+    membership_version: int = 0
+    hot: Sequence[str] = ()
+    hot_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedEndpoint:
+    name: str
+    models: Sequence[str] = ()
+    variants: Sequence[PublishedVariant] = field(default_factory=tuple)
+
+
+def place_of(address: str, port: int) -> str:
+    """``host:port`` of an address that may lack the port; "" of none. An address of IPv6 gets its brackets."""
+    if not address:
+        return ""
+    if address.startswith("["):
+        return address if not address.endswith("]") else f"{address}:{port}"
+    if address.count(":") > 1:
+        return f"[{address}]:{port}"
+    return address if ":" in address else f"{address}:{port}"
+
+
+def contents(routers: int, endpoints: Sequence[PublishedEndpoint]) -> dict[str, Any]:
+    """All that routers are told but version and secrets, in one order whatever the order of the rows."""
+    return {
+        "routers": routers,
+        "endpoints": [
+            {
+                "name": endpoint.name,
+                "models": sorted(set(endpoint.models)),
+                "variants": [_variant(one) for one in sorted(endpoint.variants, key=lambda one: one.name)],
+            }
+            for endpoint in sorted(endpoints, key=lambda one: one.name)
+        ],
+    }
+
+
+def _variant(variant: PublishedVariant) -> dict[str, Any]:
+    return {
+        "name": variant.name,
+        "weight": 1.0,
+        "policy": policy_document(variant.policy),
+        "policy_version": variant.policy_version,
+        "membership_version": variant.membership_version,
+        "hot": sorted(variant.hot),
+        "hot_version": variant.hot_version,
+        "instances": [
+            {"id": one.id, "address": one.address, "weight": one.weight, "home": one.home}
+            for one in sorted(variant.copies, key=lambda one: one.id)
+        ],
+    }
+
+
+def digest_of(document: Json) -> str:
+    """Equal for equal contents, hexadecimal."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def sealed(document: Json, version: int, secrets: Mapping[str, str]) -> dict[str, Any]:
+    """What a router reads: with the version, and each endpoint's secret by its name."""
+    endpoints = [{**one, "secret": secrets[one["name"]]} for one in document["endpoints"] if one["name"] in secrets]
+    return {**document, "version": version, "endpoints": endpoints}
+
+
+def changes(before: Json, after: Json) -> list[dict[str, str]]:
+    """What a person would call the difference, one sentence for each variant and kind."""
+    found = list(_routers(before, after))
+    old, new = dict(_variants(before)), dict(_variants(after))
+    for key in sorted(old.keys() | new.keys()):
+        found += [
+            {"endpoint": key[0], "variant": key[1], "kind": kind, "detail": detail}
+            for kind, detail in _differences(old.get(key), new.get(key))
+        ]
+    return found
+
+
+def _routers(before: Json, after: Json) -> Iterator[dict[str, str]]:
+    old, new = before.get("routers", 1), after["routers"]
+    if old != new:
+        yield {"endpoint": "", "variant": "", "kind": "Routers", "detail": f"{old} → {new} processes"}
+
+
+def _variants(document: Json) -> Iterator[tuple[tuple[str, str], Json]]:
+    for endpoint in document.get("endpoints", ()):
+        for variant in endpoint["variants"]:
+            yield (endpoint["name"], variant["name"]), variant
+
+
+def _differences(old: Json | None, new: Json | None) -> Iterator[tuple[str, str]]:
+    if new is None:
+        yield "Endpoint", "gone"
+        return
+    if old is None:
+        yield "Endpoint", f"new, {len(new['instances'])} instances, {_named(new['policy'])}"
+        return
+    if old["policy"] != new["policy"]:
+        yield "Policy", f"{_named(old['policy'])} → {_named(new['policy'])}"
+    before, after = ({one["id"]: one for one in side["instances"]} for side in (old, new))
+    if before != after:
+        joined, left = len(after.keys() - before.keys()), len(before.keys() - after.keys())
+        yield "Membership", f"{len(before)} → {len(after)} instances (+{joined}, -{left})"
+    if old["hot"] != new["hot"]:
+        yield "HotSet", f"{len(old['hot'])} → {len(new['hot'])} beginnings that everybody sends"
+
+
+def _named(policy: Json) -> str:
+    config = policy.get("PrefixAwareRoutingConfig")
+    strategy = str(policy["RoutingStrategy"])
+    return f"{strategy} {config['PrefixLength']}/{config['ConcurrencyThreshold']}" if config else strategy

@@ -1,0 +1,79 @@
+"""Router processes, and what is in flight over all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Max, QuerySet
+from django.utils import timezone
+
+from controlplane.errors import Missing
+from controlplane.serving.models import Instance
+from routing.models import Configuration, RouterProcess
+from routing.selectors.policies import Targets, clusters_of
+
+HEARD_OF = timedelta(seconds=15)
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """``known``: some router was heard of lately. ``counts`` by instance uid, without zeros."""
+
+    known: bool = False
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, uid: str) -> int | None:
+        """None when nobody knows."""
+        return self.counts.get(uid, 0) if self.known else None
+
+
+def published_version() -> int | None:
+    """The newest version that routers were told; None before the first."""
+    found: int | None = Configuration.objects.aggregate(newest=Max("version"))["newest"]
+    return found
+
+
+def routers_list() -> QuerySet[RouterProcess]:
+    """Every process that was heard of in the last days."""
+    return RouterProcess.objects.all()
+
+
+def is_heard_of(row: RouterProcess, now: datetime) -> bool:
+    return row.seen_at >= now - HEARD_OF
+
+
+def in_flight() -> InFlight:
+    """Summed over the routers that were heard of lately."""
+    rows = RouterProcess.objects.filter(seen_at__gte=timezone.now() - HEARD_OF).values_list("figures", flat=True)
+    counts: Counter[str] = Counter()
+    for figures in rows:
+        for uid, count in figures.get("in_flight", {}).items():
+            counts[uid] += int(count)
+    return InFlight(bool(rows), counts)
+
+
+def instances_list(*, targets: Targets = None) -> QuerySet[Instance]:
+    """Instances of the endpoints that the reader may see and that are still there."""
+    rows = Instance.objects.select_related("endpoint__cluster", "node").filter(endpoint__gone_at__isnull=True)
+    names = clusters_of(targets)
+    return rows if names is None else rows.filter(endpoint__cluster__name__in=names)
+
+
+def instance_get(*, instance_id: Any, targets: Targets = None) -> Instance:
+    """Raises errors.Missing, also for one that the reader may not see."""
+    found = instances_list(targets=targets).filter(pk=instance_id).first()
+    if found is None:
+        raise Missing("routing:instance:not-found", f"There is no instance {instance_id}.", next_step="List them.")
+    return found
+
+
+def router_get(*, router_id: Any) -> RouterProcess:
+    """Raises errors.Missing."""
+    found = routers_list().filter(pk=router_id).first()
+    if found is None:
+        raise Missing("routing:router:not-found", f"There is no router {router_id}.", next_step="List the routers.")
+    return found

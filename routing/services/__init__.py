@@ -1,0 +1,1 @@
+"""Writes, each in a transaction of its own."""

@@ -1,0 +1,116 @@
+"""Setting a variant's policy: a new version, never a changed one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from controlplane.audit.services import Actor, audit_write
+from controlplane.errors import FieldError, Invalid, Missing, Stale
+from controlplane.serving.models import Variant
+from routing.domain.policies import PolicyRefused, RoutingStrategy, policy_document, read_policy
+from routing.domain.policies import RoutingPolicy as Policy
+from routing.models import RoutingPolicy
+from routing.selectors.policies import policy_of
+from routing.services.publishing import publish_soon
+
+READS = "Routers read the beginning of each request to place it. Nothing of it is stored, logged or sent on."
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPreview:
+    """What setting it would do: nothing when ``before`` and ``after`` are the same."""
+
+    before: Policy
+    after: Policy
+    notes: tuple[str, ...]
+
+    @property
+    def changes(self) -> bool:
+        return policy_document(self.before) != policy_document(self.after)
+
+
+def policy_read(document: Mapping[str, Any]) -> Policy:
+    """Raises errors.Invalid with everything that is wrong."""
+    try:
+        return read_policy(document)
+    except PolicyRefused as refused:
+        errors = [FieldError(one.field, one.code, one.detail) for one in refused.problems]
+        raise Invalid(
+            "routing:policy:refused",
+            " ".join(f"{one.field}: {one.detail}." for one in errors)[:900],
+            next_step="Correct the fields named in errors.",
+            errors=errors,
+        ) from None
+
+
+def policy_preview(*, variant: Variant, document: Mapping[str, Any]) -> PolicyPreview:
+    """What policy_set() would change. Raises errors.Invalid."""
+    after = policy_read(document)
+    row = RoutingPolicy.objects.filter(variant=variant).order_by("-version").first()
+    return PolicyPreview(policy_of(variant.endpoint, row), after, notes_on(after))
+
+
+def policy_set(
+    *, actor: Actor, variant_id: UUID, document: Mapping[str, Any], if_updated_at: datetime | None = None
+) -> RoutingPolicy:
+    """Put a policy in force in every router. The same again makes no new version.
+
+    Raises errors.Invalid; Stale when another version is in force than the one of ``if_updated_at``.
+    """
+    policy = policy_read(document)
+    with transaction.atomic():
+        variant = _locked(variant_id)
+        newest = RoutingPolicy.objects.filter(variant=variant).order_by("-version").first()
+        if if_updated_at is not None and (newest is None or newest.updated_at != if_updated_at):
+            raise Stale(
+                "request:user:stale",
+                "Somebody changed the policy since you read it.",
+                next_step="Read it again, look at what changed, and send the change with the new ETag.",
+            )
+        before, after = policy_of(variant.endpoint, newest), policy_document(policy)
+        if newest is not None and policy_document(before) == after:
+            return newest
+        made = RoutingPolicy.objects.create(
+            variant=variant,
+            version=newest.version + 1 if newest is not None else 1,
+            strategy=policy.strategy.value,
+            document=after,
+            notes=list(notes_on(policy)),
+            set_by=str(actor.name)[:150],
+        )
+        audit_write(
+            actor=actor,
+            action="routing.policy",
+            object_type="endpoint",
+            object_id=str(variant.endpoint_id),
+            object_name=f"{variant.endpoint.full_name} {variant.name}",
+            before={"version": newest.version if newest is not None else 0, **policy_document(before)},
+            after={"version": made.version, **after},
+            message=READS if reads_requests(policy) and not reads_requests(before) else "",
+        )
+        publish_soon()
+    return made
+
+
+def reads_requests(policy: Policy) -> bool:
+    """Whether routers look into bodies to find a key."""
+    return policy.strategy is RoutingStrategy.PREFIX_AWARE and policy.extensions.inspect_bodies
+
+
+def notes_on(policy: Policy) -> tuple[str, ...]:
+    """What whoever sets it should know."""
+    return (*policy.notes, READS) if reads_requests(policy) else policy.notes
+
+
+def _locked(variant_id: UUID) -> Variant:
+    rows = Variant.objects.select_for_update(no_key=True, of=("self",)).select_related("endpoint__cluster")
+    variant = rows.filter(pk=variant_id).first()
+    if variant is None:
+        raise Missing("routing:variant:not-found", f"There is no variant {variant_id}.")
+    return variant

@@ -1,0 +1,174 @@
+"""From a call of REST to what a router process does, under traffic: nothing stands in between but Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from asgiref.sync import sync_to_async
+from django.db import connections
+
+from controlplane.accounts.models import Scope, User
+from controlplane.serving.models import Endpoint, Instance
+from routing.dataplane.following import CONFIG_KEY
+from routing.models import Configuration
+from routing.services.publishing import configuration_publish
+from tests import factories
+from tests.api.conftest import Api, api_for
+from tests.dataplane.engines import Call, Engine
+from tests.dataplane.world import WAIT_SECONDS, Wire, chat, until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
+STREAM = b"".join(b"data: %d\n\n" % number for number in range(20))
+FLIPS = (
+    {
+        "RoutingStrategy": "PREFIX_AWARE",
+        "PrefixAwareRoutingConfig": {"PrefixLength": 1024, "ConcurrencyThreshold": 4},
+    },
+    {"RoutingStrategy": "RANDOM"},
+    {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
+)
+
+
+@pytest.fixture
+def broker(settings: Any, valkey_url: str) -> Any:
+    settings.REDIS_URL = valkey_url
+    with redis.Redis.from_url(valkey_url) as connection:
+        connection.delete(CONFIG_KEY)
+        yield connection
+        connection.delete(CONFIG_KEY)
+
+
+@pytest.fixture
+def endpoint(broker: Any) -> Endpoint:
+    made = factories.endpoint(name="chat")
+    factories.variant(of=made)
+    return made
+
+
+async def streams(call: Call) -> None:
+    """Half of the answers come in pieces."""
+    if json.loads(call.body).get("stream"):
+        await call.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        for start in range(0, len(STREAM), 10):
+            piece = STREAM[start : start + 10]
+            await call.send(b"%x\r\n%b\r\n" % (len(piece), piece))
+            await asyncio.sleep(0)
+        await call.send(b"0\r\n\r\n")
+    else:
+        await call.answer(STREAM)
+
+
+@asynccontextmanager
+async def router(folder: Path, url: str) -> AsyncIterator[int]:
+    """A process that knows Redis and nothing else."""
+    command = [sys.executable, "-m", "routing.dataplane", "--follow", f"--config={folder / 'router.json'}", "--port=0"]
+    environment = {**os.environ, "REDIS_URL": url}
+    made = await asyncio.create_subprocess_exec(*command, env=environment, stdout=subprocess.PIPE, stderr=None)
+    assert made.stdout is not None
+    try:
+        line = await made.stdout.readline()
+        yield int(line.split()[-1])
+    finally:
+        made.send_signal(signal.SIGTERM)
+        await made.communicate()
+
+
+class Client:
+    """Asks on one connection until it is told to stop; keeps what was not whole."""
+
+    def __init__(self, port: int, number: int) -> None:
+        self.port, self.number = port, number
+        self.answers, self.wrong = 0, list[Any]()
+
+    async def run(self, stopped: asyncio.Event) -> None:
+        wire = Wire(*await asyncio.open_connection("127.0.0.1", self.port))
+        while not stopped.is_set():
+            text = f"talk {self.number} " + "x" * 2000
+            reply = await wire.ask("POST", "/v1/chat/completions", chat(text, stream=self.answers % 2 == 0))
+            self.answers += 1
+            if reply.status != 200 or reply.body != STREAM or not reply.whole:
+                self.wrong.append((reply.status, reply.body[:100], reply.whole))
+        wire.leave()
+
+
+def in_thread(work: Any) -> Any:
+    """In Django's own thread, whose connections are closed after it."""
+
+    def done() -> Any:
+        try:
+            return work()
+        finally:
+            connections.close_all()
+
+    return sync_to_async(done, thread_sensitive=False)()
+
+
+def test_a_strategy_is_flipped_under_traffic_and_no_request_notices(
+    endpoint: Endpoint, operator: User, valkey_url: str, tmp_path: Path
+) -> None:
+    api = api_for(operator, Scope.READ, Scope.ROUTING_WRITE)
+    place = f"endpoints/{endpoint.pk}/variants/default/routing-policy"
+
+    async def test() -> None:
+        engines = [await Engine(streams).start() for _ in range(3)]
+        first, *_ = [
+            await in_thread(lambda e=engine: factories.instance(of=endpoint, address=f"127.0.0.1:{e.port}"))
+            for engine in engines
+        ]
+        await in_thread(configuration_publish)
+        async with router(tmp_path, valkey_url) as port:
+            await _serves(port)
+            clients, stopped = [Client(port, number) for number in range(6)], asyncio.Event()
+            tasks = [asyncio.ensure_future(client.run(stopped)) for client in clients]
+            for number in range(12):
+                await in_thread(lambda n=number: _flip(api, place, n))
+                await _follows(tmp_path)
+                before = [client.answers for client in clients]
+                await until(lambda b=before: all(c.answers > n for c, n in zip(clients, b, strict=True)), "all go on")  # type: ignore[misc]
+            # One leaves in the middle of it: it is told nothing more, and what it has it ends.
+            await in_thread(lambda: Instance.objects.filter(pk=first.pk).update(ready=False))
+            await in_thread(configuration_publish)
+            await _follows(tmp_path)
+            await until(lambda: all(client.answers > 13 for client in clients), "they go on with two")
+            stopped.set()
+            await asyncio.gather(*tasks)
+            assert [one for client in clients for one in client.wrong] == []
+        assert all(engine.calls for engine in engines)
+        for engine in engines:
+            await engine.stop()
+
+    asyncio.run(asyncio.wait_for(test(), WAIT_SECONDS))
+
+
+def _flip(api: Api, place: str, number: int) -> None:
+    answer = api.call("PUT", place, FLIPS[number % len(FLIPS)])
+    assert answer.status_code == 200, answer.content
+    assert answer.json()["published_version"] is not None
+
+
+async def _serves(port: int) -> None:
+    while True:
+        wire = Wire(*await asyncio.open_connection("127.0.0.1", port))
+        reply = await wire.ask("POST", "/v1/chat/completions", chat("hello"))
+        wire.leave()
+        if reply.status == 200:
+            return
+        assert reply.status == 503, reply
+
+
+async def _follows(folder: Path) -> None:
+    """The router keeps in its file what it runs."""
+    wanted = await in_thread(lambda: Configuration.objects.order_by("-version")[0].version)
+    path = folder / "router.json"
+    await until(lambda: path.exists() and json.loads(path.read_text())["version"] >= wanted, f"version {wanted}")
