@@ -179,3 +179,10 @@ def mirror_status(cache: CacheFacts, *, digest: str = "") -> Json:
 def weights_mirror_name(endpoint: str) -> str:
     """As the documents name them: ``example-model-cache`` for the endpoint ``example``."""
     return f"{endpoint}-model-cache"
+
+
+def image_mirror_name(repository: str, instance_type: str, suffix: str) -> str:
+    """As the documents name them: ``iic-``, the image's last part, the instance type, and a mark of both."""
+    words = [repository.rpartition("/")[2], instance_type.split("|")[0] or "any"]
+    plain = [re.sub("[^a-z0-9]+", "-", word.lower()).strip("-")[:60].strip("-") for word in words]
+    return "-".join(("iic", *(word for word in plain if word), suffix))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from django.utils import timezone
 
+from caches.services.endpoint_mirrors import image_mirrors_write
 from caches.services.endpoint_pins import pins_release
 from caches.services.endpoint_shown import mirrors_remove
 from caches.services.rollouts import endpoint_rollouts_end
@@ -21,7 +22,8 @@ def endpoint_release(*, endpoint: Endpoint, gateway: ClusterGateway) -> None:
     gateway.delete_served(endpoint.namespace, endpoint.name)
     endpoint_rollouts_end(endpoint=endpoint, message="The endpoint was deleted.")
     pins_release(endpoint=endpoint, keep=())
-    mirrors_remove(endpoint=endpoint, gateway=gateway, for_good=True)
+    mirrors_remove(endpoint=endpoint, gateway=gateway)
+    image_mirrors_write(cluster=endpoint.cluster, gateway=gateway, now=timezone.now())
     if Endpoint.objects.filter(pk=endpoint.pk, released_at__isnull=True).update(released_at=timezone.now()):
         audit_write(
             actor=SYSTEM,

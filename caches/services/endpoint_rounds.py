@@ -9,6 +9,8 @@ import structlog
 from django.utils import timezone
 
 from caches.domain.endpoint_specs import GROUP, EndpointReading, read_endpoint
+from caches.models import ShownMirror
+from caches.services.endpoint_mirrors import image_mirrors_write
 from caches.services.endpoint_release import endpoint_release
 from caches.services.endpoint_serving import Outcome, endpoint_serve, own_name, refused_outcome
 from caches.services.endpoint_shown import endpoint_show
@@ -23,9 +25,9 @@ log = structlog.get_logger(__name__)
 
 
 def clusters_with_endpoints() -> list[UUID]:
-    """Clusters that have an endpoint to look after."""
-    rows = Endpoint.objects.filter(gone_at__isnull=True)
-    return sorted(set(rows.values_list("cluster_id", flat=True)))
+    """Clusters that have an endpoint to look after, or show the cache of one."""
+    rows = Endpoint.objects.filter(gone_at__isnull=True).values_list("cluster_id", flat=True)
+    return sorted({*rows, *ShownMirror.objects.values_list("cluster_id", flat=True)})
 
 
 def endpoints_round(*, cluster_id: UUID) -> int:
@@ -51,6 +53,10 @@ def endpoints_round(*, cluster_id: UUID) -> int:
             except GatewayError as error:
                 # The others are looked at all the same; this one is again in the next round.
                 log.warning("endpoint.unanswered", endpoint=endpoint.full_name, error=str(error)[:300])
+        try:
+            image_mirrors_write(cluster=cluster, gateway=gateway, now=timezone.now())
+        except GatewayError as error:
+            log.warning("endpoints.mirrors-unanswered", cluster=cluster.name, error=str(error)[:300])
         return done
 
 

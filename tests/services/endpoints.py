@@ -15,7 +15,6 @@ from typing import Any
 from django.conf import LazySettings
 
 from caches.models import CacheEntry, ModelVersion, Pin, Rollout, SourceConnection
-from caches.services import endpoint_shown
 from caches.services.endpoint_rounds import endpoints_round
 from controlplane.clusters.documents import SourceType
 from controlplane.clusters.endpoints import (
@@ -104,7 +103,6 @@ class EndpointWorld:
 
     def __init__(self, world: World, settings: LazySettings) -> None:
         settings.AGENT_IMAGE = "registry.invalid/hearth:1"
-        endpoint_shown._written.clear()
         self.world = world
         self.gateway = ServingGateway(world.folder)
         override_gateway(world.cluster.pk, self.gateway)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -15,18 +16,22 @@ from caches.domain.images import parse_reference
 from caches.models import CacheEntry, Image, Pin
 from caches.selectors.endpoint_targets import CacheTargets
 from caches.services.endpoint_images import registry_connection
+from caches.services.endpoint_mirrors import IMAGE_KINDS, WEIGHTS_KINDS
 from caches.services.endpoint_pins import image_pin_ensure, pins_release
+from caches.services.endpoint_rounds import clusters_with_endpoints
 from caches.services.image_observing import pool_images_observe
 from caches.services.image_resolving import image_resolve_step
 from caches.services.images import image_check, image_delete, image_revoke
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.documents import Reason, SourceType
+from controlplane.clusters.endpoints import MirrorKind
 from controlplane.clusters.gateway import ImagePresence
 from controlplane.clusters.models import ClusterType
 from controlplane.clusters.registry import override_gateway
 from controlplane.errors import Clash, Permanent, Transient
 from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind
+from controlplane.serving.models import Endpoint
 from tests import factories
 from tests.services.endpoints import EndpointWorld
 from tests.services.image_cluster import ImageGateway
@@ -258,6 +263,8 @@ def test_the_cache_of_images_is_switched_while_it_serves(served: ImagesWorld) ->
 
     served.apply(spec__modelCacheConfig__imageCache__enabled=False)
     served.round()
+    assert "imageCacheStatus" not in served.status
+    assert {kind for kind, _ in served.gateway.mirrors} == set(WEIGHTS_KINDS)
     served.pull()
     served.pull()
     assert served.image_pins == [] and served.held == set()
@@ -294,6 +301,42 @@ def test_an_image_that_several_endpoints_run_stays_until_the_last_is_gone(served
         "Evict",
     }
     image_delete(actor=SYSTEM, image_id=pin.image.pk)
+
+
+def test_its_mirrors_show_what_the_documents_show_and_go_with_the_last_endpoint(served: ImagesWorld) -> None:
+    version = served.version()
+    digest = served.registry.push(VLLM, "one")
+    served.apply()
+    served.round()
+    assert set(served.gateway.mirrors) == {(kind, "chat-small-model-cache") for kind in WEIGHTS_KINDS}
+    served.until_held()
+    shown = {kind: mirror for (kind, _), mirror in served.gateway.mirrors.items() if kind in IMAGE_KINDS}
+    assert set(shown) == set(IMAGE_KINDS)
+    mirror = shown[MirrorKind.IMAGE]
+    assert mirror.namespace == "hyperpod-inference-system"
+    assert re.fullmatch("iic-vllm-openai-any-[0-9a-f]{4}", mirror.name)
+    assert (mirror.spec["image"], mirror.spec["nodeSelector"]) == (VLLM, {})
+    [parent] = mirror.spec["parentReferences"]
+    assert parent == {"kind": served.endpoint.kind, "name": "chat-small", "namespace": "default", "uid": "uid-1"}
+    status = {name: mirror.status[name] for name in ("state", "phase", "readyNodes", "targetNodes", "resolvedDigest")}
+    assert list(status.values()) == ["Ready", "Complete", 2, 2, digest]
+
+    other = factories.endpoint(of=served.world.cluster, name="other")
+    [pin] = served.image_pins
+    assert pin.image is not None
+    targets = CacheTargets((served.world.pool,), {}, "/opt")
+    image_pin_ensure(endpoint=other, version=version, image=pin.image, targets=targets)
+    served.delete()
+    served.round()
+    assert set(served.gateway.mirrors) == {(kind, mirror.name) for kind in IMAGE_KINDS}
+    [parent] = served.gateway.mirrors[MirrorKind.IMAGE, mirror.name].spec["parentReferences"]
+    assert parent["name"] == "other"
+
+    pins_release(endpoint=other, keep=())
+    Endpoint.objects.all().delete()
+    assert clusters_with_endpoints() == [served.world.cluster.pk], "although no endpoint is left"
+    served.round()
+    assert served.gateway.mirrors == {} and clusters_with_endpoints() == []
 
 
 def test_an_image_that_was_revoked_is_kept_for_no_new_rollout(served: ImagesWorld) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 
 import pytest
 import time_machine
 from django.utils import timezone
 
-from caches.models import Pin, Rollout
-from caches.services import endpoint_shown
+from caches.models import Pin, Rollout, ShownMirror
 from caches.services.endpoint_images import FOLDERS
-from caches.services.endpoint_shown import WEIGHTS_KINDS
 from caches.services.pins import pin_remove, pin_update
 from caches.services.rollouts import rollout_release
 from controlplane.audit.services import SYSTEM
@@ -139,6 +136,25 @@ def test_the_cache_is_switched_on_and_off_while_it_serves(served: EndpointWorld)
     assert served.gateway.work is not None, "and it serves all the time"
 
 
+def test_mirrors_are_written_when_they_change_whoever_wrote_them_last(served: EndpointWorld) -> None:
+    served.version()
+    served.apply()
+    served.round()
+    key = (MirrorKind.WEIGHTS, "chat-small-model-cache")
+    [row] = ShownMirror.objects.filter(kind=key[0])
+    assert served.gateway.mirrors.pop(key).status["readyNodes"] == 0
+    served.round()
+    assert key not in served.gateway.mirrors, "nothing is new"
+
+    served.warm()
+    ShownMirror.objects.filter(pk=row.pk).update(written_hash="what another worker wrote of an older state")
+    served.round()
+    assert served.gateway.mirrors.pop(key).status["readyNodes"] == 2
+    with time_machine.travel(timezone.now() + timedelta(minutes=11)):
+        served.round()
+    assert key in served.gateway.mirrors, "somebody may have removed it"
+
+
 def test_no_node_to_warm_is_no_reason_to_wait(served: EndpointWorld) -> None:
     served.version()
     served.apply(spec__instanceType="ml.p5.48xlarge")
@@ -219,9 +235,7 @@ def test_deleting_removes_everything_and_waits_for_no_node(served: EndpointWorld
     served.apply()
     served.until_served()
     served.delete()
-    # This process took them away a moment ago; another one has written them again since.
-    for kind in WEIGHTS_KINDS:
-        endpoint_shown._written[str(served.endpoint.pk), kind.value] = ("", time.monotonic())
+    ShownMirror.objects.all().delete()  # nobody knows that they are there
     served.round()
     assert served.pins == [] and served.gateway.work is None and served.gateway.mirrors == {}
     assert served.gateway.finalizer is False
