@@ -9,11 +9,14 @@ from celery import Celery
 from celery.signals import after_task_publish, setup_logging
 from kombu.exceptions import OperationalError
 
+from controlplane.worker_end import EndSoon
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 app = Celery("hearth")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["controlplane.operations", "caches", "routing"])
+app.steps["worker"].add(EndSoon)
 
 # Beat repairs whatever a lost message, a killed worker or an empty broker left behind. Each entry expires before the
 # next one is due several times over, so that a worker that comes back finds no backlog.

@@ -1,6 +1,7 @@
-"""A file whose age says whether a process without a port does its work; docker-compose.yml asks for it.
+"""A file whose age says whether a process without a port does its work; docker-compose.yml and deploy/ ask for it.
 
-Only what succeeded may call ``beat``: a process that runs and achieves nothing lets its file grow old.
+Only what succeeded, or waits for somebody else, may call ``beat``: a process that runs and achieves nothing lets its
+file grow old.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandParser
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
 from controlplane.clusters.leadership import Leadership
 from controlplane.clusters.models import Cluster
@@ -60,6 +60,8 @@ def watch_clusters(names: Iterable[str], stopping: threading.Event, *, round_sec
                     beat()
             except (DatabaseError, InterfaceError) as error:
                 log.warning("the database does not answer: %s", str(error).strip())
+                if isinstance(error, (OperationalError, InterfaceError)):
+                    beat()  # it waits for a database that is away: a restart would not bring that back
             finally:
                 connections.close_all()
             stopping.wait(round_seconds)
