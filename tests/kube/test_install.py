@@ -124,7 +124,7 @@ def pinned(web: Web, model: str, connection: str, uri: str) -> str:
 def succeeds(web: Web, operation: str) -> None:
     def ended() -> bool:
         found = web.api("GET", f"operations/{operation}?wait=5")
-        assert found["state"] not in ("Failed", "Canceled"), found
+        assert found["state"] not in ("Failed", "Canceled"), json.dumps(found)
         return bool(found["state"] == "Succeeded")
 
     until(ended, f"operation {operation} succeeds", seconds=240)
