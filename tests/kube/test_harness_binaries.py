@@ -17,9 +17,12 @@ GO = """#!/bin/sh
 if [ "$1" = env ]; then echo "go${FAKE_VERSION:-1.26.8}"; exit; fi
 if [ "$1" = list ]; then echo "go: downloading k8s.io/one v1" >&2; echo k8s.io/one; echo k8s.io/two; exit; fi
 echo "$*" >>"$FAKE_CALLS"
-echo k8s.io/one >&2
+[ -e "$FAKE_CALLS.one" ] || echo k8s.io/one >&2
+touch "$FAKE_CALLS.one"
 [ -z "${FAKE_FAILS:-}" ] || { echo "no space for objects" >&2; exit 1; }
 while [ "$1" != -o ]; do shift; done
+[ -e "$FAKE_CALLS.two" ] || echo k8s.io/two >&2
+touch "$FAKE_CALLS.two"
 echo program >"$2"
 """
 
@@ -66,6 +69,18 @@ def test_it_says_how_far_it_is(calls: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(said) == 1, "what is there is not talked about"
 
 
+def test_it_counts_on_where_an_interrupted_build_was(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler has it in its cache then and does not name it again."""
+    monkeypatch.setenv("FAKE_FAILS", "1")
+    with pytest.raises(EmbeddedError):
+        binaries.build(lambda text: None)
+    monkeypatch.delenv("FAKE_FAILS")
+    details: list[str] = []
+    monkeypatch.setattr(binaries._Progress, "hear", _listening(details))
+    binaries.build(lambda text: None)
+    assert details == ["1 modules fetched", "2 of 2 packages"]
+
+
 def _listening(details: list[str]) -> Callable[[binaries._Progress, str], None]:
     hear = binaries._Progress.hear
 
@@ -88,9 +103,10 @@ def test_it_keeps_nothing_of_a_build_that_failed(calls: Path, monkeypatch: pytes
         binaries.build(lambda text: None)
     with pytest.raises(EmbeddedError, match="not built yet"):
         binaries.installed()
-    assert [path.suffix for path in binaries.cache_root().iterdir()] == [".lock"]
+    assert {path.suffix for path in binaries.cache_root().iterdir()} == {".lock", ".compiled"}
     monkeypatch.delenv("FAKE_FAILS")
     assert binaries.build(lambda text: None).kubelet.exists()
+    assert {path.suffix for path in binaries.cache_root().iterdir()} == {".lock", ""}
 
 
 def test_it_builds_again_when_the_compiler_is_another(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:

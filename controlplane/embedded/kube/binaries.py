@@ -84,25 +84,32 @@ def build(say: Say) -> Binaries:
 def _build(go: str, folder: Path, line: Moving) -> None:
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        progress = _Progress(line)
+        compiled = folder.with_suffix(".compiled")
+        progress = _Progress(line, compiled)
         listed = _go_run([go, "list", "-deps", *_PROGRAMS.values()], progress)
         progress.total = len(set(listed.split()))
         for name, package in _PROGRAMS.items():
             _compile(go, package, unfinished / name, progress)
         shutil.rmtree(folder, ignore_errors=True)
         unfinished.rename(folder)
+        compiled.unlink(missing_ok=True)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
 class _Progress:
-    """Counts what the compiler says it does, and keeps its last words for the case that it fails."""
+    """Counts what the compiler says it does, and keeps its last words for the case that it fails.
 
-    def __init__(self, line: Moving) -> None:
+    The compiler does not name what an interrupted build left in its cache, so the names are kept in ``compiled``.
+    """
+
+    def __init__(self, line: Moving, compiled: Path) -> None:
         self.total = 0
         self.words: deque[str] = deque(maxlen=20)
         self._line = line
-        self._downloaded = self._compiled = 0
+        self._downloaded = 0
+        self._file = compiled
+        self._compiled = set(compiled.read_text().split()) if compiled.exists() else set[str]()
 
     def hear(self, text: str) -> None:
         """One line of a Go command's standard error."""
@@ -110,8 +117,11 @@ class _Progress:
             self._downloaded += 1
             self._line.detail = f"{self._downloaded} modules fetched"
         elif re.fullmatch(r"[\w./~-]+", text):
-            self._compiled += 1
-            self._line.detail = f"{self._compiled} of {self.total} packages"
+            if text not in self._compiled:
+                self._compiled.add(text)
+                with self._file.open("a") as file:
+                    file.write(f"{text}\n")
+            self._line.detail = f"{len(self._compiled)} of {self.total} packages"
         else:
             self.words.append(text)
 

@@ -122,19 +122,23 @@ class KubeNode:
         return self._cluster.place(KubeNode(self._cluster, self.options))
 
     def fill(self, size: int) -> None:
-        """Let something else take ``size`` bytes of the store; 0 gives them back. Too much is EmbeddedError."""
+        """Let something else take ``size`` bytes of the store; 0 gives them back. EmbeddedError when it is too
+        much, and nothing changes then."""
         filler = self.store / ".somebody-else"
-        filler.unlink(missing_ok=True)
         if not size:
+            filler.unlink(missing_ok=True)
             return
-        with filler.open("wb") as file:
+        with filler.open("ab") as file:
+            before = file.tell()
             try:
                 os.posix_fallocate(file.fileno(), 0, size)
             except OSError as error:
-                filler.unlink()
+                os.ftruncate(file.fileno(), before)
+                held = f"; the {before // MEBIBYTE} MiB from before stay" if before else ""
                 raise EmbeddedError(
-                    f"the store of {self.name} has no room for {size} bytes: {error.strerror}"
+                    f"the store of {self.name} has no room for {size} bytes: {error.strerror}{held}"
                 ) from error
+            os.ftruncate(file.fileno(), size)
 
     def store_bytes(self) -> tuple[int, int]:
         """Size of the store, and what is free of it."""
