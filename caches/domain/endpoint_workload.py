@@ -41,7 +41,6 @@ class Served:
     host_path: str
     digest: str = ""
     source: str = ""
-    warm: bool = False  # prefer nodes that say that they hold it
 
 
 def selector(name: str) -> dict[str, str]:
@@ -129,7 +128,8 @@ def node_affinity(spec: EndpointSpec, served: Served) -> Json:
         wanted = {"key": INSTANCE_TYPE_LABEL, "operator": "In", "values": list(spec.instance_types)}
         made["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
         preferred += _in_order(spec.instance_types)
-    if served.digest and served.warm:
+    if served.digest:
+        # Whether or not the cache is on: a switch of it is no reason to replace pods that serve.
         there = {"key": ready_label(served.digest), "operator": "Exists"}
         preferred.append({"weight": WARM_WEIGHT, "preference": {"matchExpressions": [there]}})
     if preferred:

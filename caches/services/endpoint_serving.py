@@ -208,7 +208,6 @@ def _apply(
         host_path=targets.host_path if targets.is_root else "",
         digest=version.artifact.digest if version is not None and version.artifact is not None else "",
         source=_pod_source(version),
-        warm=spec.cache.weights and bool(targets.pools),
     )
     made = copy.deepcopy(deployment(spec, served, owner=owner))
     made["spec"]["template"]["metadata"]["annotations"][ROLLOUT_ANNOTATION] = str(rollout.number)

@@ -9,9 +9,7 @@ from caches.domain.labels import ready_label
 from tests.domain.endpoints import GONE, config, jumpstart, spec_of
 
 DIGEST = "sha256:" + "ab" * 32
-SERVED = Served(
-    image="registry/vllm@sha256:" + "1" * 64, ensure_image="hearth", host_path="/mnt/nvme/", digest=DIGEST, warm=True
-)
+SERVED = Served(image="registry/vllm@sha256:" + "1" * 64, ensure_image="hearth", host_path="/mnt/nvme/", digest=DIGEST)
 
 
 def pod(document: dict[str, Any], served: Served = SERVED) -> dict[str, Any]:
@@ -54,9 +52,14 @@ def test_warm_nodes_are_preferred_and_never_required() -> None:
     assert pod(config())["nodeSelector"] == {"node.kubernetes.io/instance-type": "ml.g5.24xlarge"}
 
 
-def test_without_a_cache_no_node_is_preferred() -> None:
-    cold = Served(image="i", ensure_image="h", host_path="/x", digest=DIGEST, warm=False)
-    assert "affinity" not in pod(config(), cold)
+def test_switching_a_cache_replaces_no_pod() -> None:
+    switches: list[dict[str, Any]] = [{"weightsCache": {"enabled": True}}, {"imageCache": {"enabled": True}}, {}]
+    first, *others = [deployment(spec_of(config(spec__modelCacheConfig=one)), SERVED) for one in switches]
+    assert all(other == first for other in others)
+
+
+def test_without_weights_of_its_own_no_node_is_preferred() -> None:
+    assert "affinity" not in pod(config(), Served(image="i", ensure_image="h", host_path="/x"))
 
 
 def test_instance_types_are_preferred_in_their_order() -> None:
@@ -64,8 +67,9 @@ def test_instance_types_are_preferred_in_their_order() -> None:
     affinity = node_affinity(
         spec_of(config(spec__instanceType=GONE, spec__instanceTypes=types)), Served("i", "h", "/x", DIGEST)
     )
-    weights = [term["weight"] for term in affinity["preferredDuringSchedulingIgnoredDuringExecution"]]
+    *weights, warm = [term["weight"] for term in affinity["preferredDuringSchedulingIgnoredDuringExecution"]]
     assert weights == sorted(weights, reverse=True) and len(set(weights)) == 3 and min(weights) >= 1
+    assert warm > max(weights), "a warm node of a later type comes before a cold one of the first"
     [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term["matchExpressions"][0]["values"] == types
 
@@ -132,9 +136,7 @@ def test_no_replica_goes_before_its_successor_serves() -> None:
 
 def test_pods_are_selected_by_what_never_changes() -> None:
     first = deployment(spec_of(config()), SERVED)
-    other = deployment(
-        spec_of(config(spec__worker__image="x:2")), Served("i", "h", "/x", "sha256:" + "cd" * 32, warm=True)
-    )
+    other = deployment(spec_of(config(spec__worker__image="x:2")), Served("i", "h", "/x", "sha256:" + "cd" * 32))
     assert (
         first["spec"]["selector"]
         == other["spec"]["selector"]
