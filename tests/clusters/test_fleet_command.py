@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
+from controlplane.clusters.documents import Consumer
 from controlplane.clusters.local.fleet import LocalFleet
+from controlplane.clusters.local.serving import engine_put
 from tests.contracts.observing import DIGEST
 
 
@@ -105,3 +107,25 @@ def test_it_refuses_what_it_cannot_read(
 def test_it_says_how_to_start_a_fleet_where_there_is_none(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="Start one with: manage"):
         _fleet(tmp_path / "none", "list")
+
+
+def test_it_serves_and_shows_engines(folder: Path) -> None:
+    assert _fleet(folder, "engines") == "No engines. Have some with: manage.py fleet serve NAME DIGEST\n"
+    assert _fleet(folder, "serve", "chat", DIGEST, "--replicas", "2").startswith("chat is served by 2 engines (")
+    fleet = LocalFleet(folder)
+    (one, _) = fleet.nodes()
+    with fleet.store.write() as session:
+        engine_put(
+            session,
+            Consumer(
+                "u-1", "local/chat-1", one.node.name, one.node.uid, frozenset({DIGEST}), ready=True, restart_count=3,
+                labels={"hearth.dev/endpoint": "chat"}, address="127.0.0.1:1",
+            ),
+        )  # fmt: skip
+    header, line = _fleet(folder, "engines").splitlines()
+    assert header.split() == ["NAME", "ENDPOINT", "NODE", "STATE", "RESTARTS", "ADDRESS", "UID"]
+    assert line.split() == ["chat-1", "chat", "a-1", "ready", "3", "127.0.0.1:1", "u-1"]
+    assert _fleet(folder, "unserve", "chat") == "chat is served no more\n"
+    assert _fleet(folder, "unserve", "chat") == "chat was not served\n"
+    with pytest.raises(CommandError, match="17 engines are no number for this"):
+        _fleet(folder, "serve", "chat", DIGEST, "--replicas", "17")

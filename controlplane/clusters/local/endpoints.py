@@ -1,4 +1,7 @@
-"""The local fleet runs no endpoints: it has no containers to serve from."""
+"""The local fleet takes no endpoint documents: it has no containers to serve from.
+
+What it serves with engines of its own (serving.py) is seen like any endpoint; ``manage.py fleet serve`` changes it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any, NoReturn
 from controlplane.clusters.endpoints import CacheMirror, EndpointName, EndpointOwner, MirrorKind, WorkloadStatus
 from controlplane.clusters.gateway import Kind, NotApplicable
 
-QUIET_KINDS = frozenset({Kind.ENDPOINT, Kind.JUMPSTART_MODEL})
+QUIET_KINDS = frozenset({Kind.JUMPSTART_MODEL})
 """Kinds of which there never is one here, so that nobody need look again and again."""
 
 
@@ -47,4 +50,6 @@ class LocalEndpoints:
 
 
 def _no() -> NoReturn:
-    raise NotApplicable("The local fleet has no endpoints.")
+    raise NotApplicable(
+        "The local fleet takes no endpoint documents; 'manage.py fleet serve' has a model served there."
+    )

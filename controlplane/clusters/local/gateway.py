@@ -1,4 +1,5 @@
-"""ClusterGateway on the local fleet's store. Images, workloads and logs are NotApplicable until there are engines."""
+"""ClusterGateway on the local fleet's store. Images, workloads and logs are NotApplicable: its supervisor runs engines
+for the endpoints that ``fleet serve`` puts there, and nobody else's."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ from controlplane.clusters.gateway import (
 )
 from controlplane.clusters.local import database, leases, manifests, nodes, secrets
 from controlplane.clusters.local.endpoints import QUIET_KINDS, LocalEndpoints
+from controlplane.clusters.local.serving import observed_endpoint
 from controlplane.clusters.local.store import KEEP_CHANGES, Store, Stored
 
 POLL_SECONDS = 0.2
@@ -202,4 +204,5 @@ _READERS: Mapping[Kind, Callable[[Stored], Observed]] = {
     Kind.NODE_CACHE: _observed_node_cache,
     Kind.CONSUMER: lambda stored: codec.loads(Consumer, stored.spec),
     Kind.EVENT: lambda stored: codec.loads(ClusterEvent, stored.spec),
+    Kind.ENDPOINT: observed_endpoint,
 }

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from controlplane.clusters.gateway import Kind
 from controlplane.clusters.local.nodes import node_set_ready
+from controlplane.clusters.local.serving import engines_unready
 from controlplane.clusters.local.store import Session, Store
 
 LEASE_SECONDS = 6.0
@@ -26,13 +27,15 @@ def lease_end(session: Session, name: str) -> None:
 
 
 def leases_expire(store: Store) -> None:
-    """Make the readiness of every node unknown whose lease ran out. Writes only when there is one."""
+    """Make the readiness of every node unknown whose lease ran out, and its engines not ready. Writes only when there
+    is one."""
     with store.read() as session:
         if not _expired(session):
             return
     with store.write() as session:
         for name, uid in _expired(session):
             node_set_ready(session, name, uid, None)
+            engines_unready(session, name)
             lease_end(session, name)
 
 

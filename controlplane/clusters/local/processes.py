@@ -54,10 +54,11 @@ def _bind_to(parent: int) -> Callable[[], None]:
 
 @dataclass(slots=True)
 class Agent:
-    """One node incarnation's process, running or between two attempts."""
+    """One process that is kept running, or is between two attempts: a node incarnation's agent, or an engine."""
 
     name: str
     uid: str
+    what: str = "agent of"
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     failures: int = 0
@@ -81,7 +82,7 @@ class Agent:
         if time.monotonic() - self.started > CALM_SECONDS:
             self.failures = 0
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return f"agent of {self.name} {how}; starting it again in {self.back_off():g} s"
+        return f"{self.what} {self.name} {how}; starting it again in {self.back_off():g} s"
 
     def back_off(self) -> float:
         """Put the next attempt off, each time longer; the seconds until it."""

@@ -1,4 +1,4 @@
-"""Keeps one agent process per node of a fleet, follows the store, and vouches for the nodes whose agent runs.
+"""Keeps one agent process per node of a fleet, and the engines of its endpoints, and vouches for what runs.
 
 The store says what should be (nodes, stopped or not); this makes it so. A second supervisor of the same fleet is
 refused. Runs in the main thread of a process of its own.
@@ -18,6 +18,7 @@ from pathlib import Path
 from controlplane.clusters import codec
 from controlplane.clusters.gateway import GatewayError, Kind
 from controlplane.clusters.local import disks, leases, nodes
+from controlplane.clusters.local.engines import Engines
 from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.clusters.local.nodes import LocalNode
 from controlplane.clusters.local.processes import Agent, agent_environment
@@ -32,11 +33,17 @@ class Supervisor:
     """``agent`` is the command that runs an agent; ``--fleet``, ``--node`` and ``--uid`` are appended."""
 
     def __init__(
-        self, fleet: LocalFleet, *, agent: Sequence[str] = DEFAULT_AGENT, say: Callable[[str], None] = print
+        self,
+        fleet: LocalFleet,
+        *,
+        agent: Sequence[str] = DEFAULT_AGENT,
+        engines: Engines | None = None,
+        say: Callable[[str], None] = print,
     ) -> None:
         self._fleet = fleet
         self._argv = tuple(agent)
         self._say = say
+        self._engines = engines or Engines(fleet, say=say)
         self._agents: dict[str, Agent] = {}
         self._told: dict[str, bool | None] = {}  # node uid → the readiness that the store has from us
         self._renewed = 0.0
@@ -60,6 +67,7 @@ class Supervisor:
                 wanted = [codec.loads(LocalNode, stored.spec) for stored in session.all(Kind.NODE)]
             changed = self._follow({node.name: node for node in wanted})
             self._report(wanted)
+            self._engines.tick(wanted, {node.uid for node in wanted if self._is_ready(node)})
             if changed:
                 disks.disks_sweep(self._fleet.folder, {*self._agents, *(node.name for node in wanted)})
             self._complaint = ""
@@ -123,7 +131,11 @@ class Supervisor:
         return agent is not None and agent.uid == node.uid and agent.ending_since is None and agent.alive
 
     def _end_all(self) -> None:
-        """End the agents side by side, then say that nobody vouches for the nodes any more."""
+        """End engines and agents side by side, then say that nobody vouches for the nodes any more."""
+        try:
+            self._engines.end_all()
+        except GatewayError as error:
+            self._say(f"fleet: {error}")
         while [agent for agent in self._agents.values() if not agent.end()]:
             time.sleep(0.02)
         try:

@@ -9,7 +9,7 @@ import argparse
 import json
 import shlex
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.clusters import codec
 from controlplane.clusters.gateway import Conflict, GatewayError, NotFound
+from controlplane.clusters.local.engines import DEFAULT_ENGINE, Engines
 from controlplane.clusters.local.fleet import DEFAULT_POOLS, FleetNode, LocalFleet, PoolLayout
 from controlplane.clusters.local.nodes import POOL_LABEL
+from controlplane.clusters.local.serving import ENDPOINT_LABEL, endpoint_end, endpoint_serve, engines_all
 from controlplane.clusters.local.sizes import format_size, parse_size
 from controlplane.clusters.local.supervisor import DEFAULT_AGENT, Supervisor
 from controlplane.errors import HearthError
@@ -35,6 +37,7 @@ class Command(BaseCommand):
         run = verbs.add_parser("run", help="start the nodes' agents and keep them running; Ctrl-C stops them")
         run.add_argument("--nodes", type=_count, default=8, help="nodes made at the first start (8)")
         run.add_argument("--agent", default="", help=argparse.SUPPRESS)
+        run.add_argument("--engine", default="", help=argparse.SUPPRESS)
         _sizes(run)
         verbs.add_parser("list", help="the nodes").add_argument("--json", action="store_true", help="for programs")
         add = verbs.add_parser("add", help="a new, empty node")
@@ -50,6 +53,14 @@ class Command(BaseCommand):
             using = verbs.add_parser(verb, help=told)
             using.add_argument("name")
             using.add_argument("digest", type=_digest, help="sha256:…")
+        serve = verbs.add_parser("serve", help="have engines serve an artifact under a name, on nodes that keep it")
+        serve.add_argument("name", help="of the endpoint")
+        serve.add_argument("digest", type=_digest, help="sha256:…")
+        serve.add_argument("--replicas", type=_count, default=1, help="engines (1)")
+        serve.add_argument("--model", default="", help="what clients call it (the endpoint's name)")
+        serve.add_argument("--pool", default="", help="whose nodes may have an engine (any)")
+        verbs.add_parser("unserve", help="the reverse of serve").add_argument("name")
+        verbs.add_parser("engines", help="the engines, where they are and where they answer")
 
     def handle(self, *args: Any, **options: Any) -> None:
         fleet = LocalFleet(options["dir"])
@@ -83,7 +94,8 @@ class Command(BaseCommand):
         if not fresh and count != options["nodes"]:
             self._say("fleet: --nodes counts at the first start only; use 'fleet add' and 'fleet remove'")
         agent = shlex.split(options["agent"]) or DEFAULT_AGENT
-        Supervisor(fleet, agent=agent, say=self._say).run(lambda: bool(stop))
+        engines = Engines(fleet, engine=shlex.split(options["engine"]) or DEFAULT_ENGINE, say=self._say)
+        Supervisor(fleet, agent=agent, engines=engines, say=self._say).run(lambda: bool(stop))
         self._say("fleet: stopped")
 
     def _say(self, line: str) -> None:
@@ -114,6 +126,14 @@ def _answer(fleet: LocalFleet, options: Mapping[str, Any]) -> str:
     if verb == "fill":
         fleet.fill(name, options["bytes"])
         return f"{format_size(options['bytes'])} of {name} taken"
+    if verb == "serve":
+        chosen = {key: options[key] for key in ("replicas", "model", "pool")}
+        endpoint = endpoint_serve(fleet.store, name, options["digest"], **chosen)
+        return f"{endpoint.name} is served by {endpoint.replicas} engines ({endpoint.uid})"
+    if verb == "unserve":
+        return f"{name} is served no more" if endpoint_end(fleet.store, name) else f"{name} was not served"
+    if verb == "engines":
+        return _engines(fleet)
     if verb == "use":
         return f"{fleet.use(name, options['digest']).name} uses it"
     return f"{name} uses it no more" if fleet.unuse(name, options["digest"]) else f"{name} did not use it"
@@ -152,8 +172,21 @@ def _table(fleet: LocalFleet) -> str:
         )
         for row in fleet.nodes()
     ]
-    if len(lines) == 1:
-        return "No nodes. Add one with: manage.py fleet add NAME"
+    return _aligned(lines) if len(lines) > 1 else "No nodes. Add one with: manage.py fleet add NAME"
+
+
+def _engines(fleet: LocalFleet) -> str:
+    lines = [("NAME", "ENDPOINT", "NODE", "STATE", "RESTARTS", "ADDRESS", "UID")]
+    with fleet.store.read() as session:
+        engines = sorted(engines_all(session).values(), key=lambda one: one.name)
+    for one in engines:
+        state, name = "ready" if one.ready else "not ready", one.name.rpartition("/")[2]
+        where = one.address if one.ready else "-"
+        lines.append((name, one.labels[ENDPOINT_LABEL], one.node_name, state, str(one.restart_count), where, one.uid))
+    return _aligned(lines) if engines else "No engines. Have some with: manage.py fleet serve NAME DIGEST"
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
     return "\n".join("  ".join(cells).rstrip() for cells in padded)
