@@ -34,6 +34,8 @@ app.conf.beat_schedule = {
         "caches.pool_images_sweep": 5.0,
         "caches.purge": 3600.0,
         "routing.publish": 1.5,
+        "routing.intake": 2.0,
+        "routing.purge": 600.0,
     }.items()
 }
 

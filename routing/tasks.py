@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from celery import shared_task
+from django.utils import timezone
 
-from routing.services import publishing
+from routing.services import intake, publishing
 
 
 @shared_task(name="routing.publish")
 def publish_configuration() -> None:
     publishing.configuration_publish()
+
+
+@shared_task(name="routing.intake")
+def take_figures() -> None:
+    while intake.figures_take() == intake.BATCH:
+        pass
+
+
+@shared_task(name="routing.purge")
+def purge() -> None:
+    intake.windows_purge(now=timezone.now())

@@ -13,6 +13,7 @@ from pathlib import Path
 import uvloop
 
 from routing.dataplane.router import Router, Shared
+from routing.dataplane.telling import Teller
 
 
 async def serve(options: argparse.Namespace) -> None:
@@ -24,7 +25,7 @@ async def serve(options: argparse.Namespace) -> None:
     router = Router(options.config, tls=tls, shared=shared)
     port = await router.start(options.host, options.port)
     print(f"routing on port {port}", flush=True)
-    follower = _follower(router) if options.follow else None
+    follower = _follower(router, f"{options.host}:{port}") if options.follow else None
     stopped = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopped.set)
@@ -35,11 +36,13 @@ async def serve(options: argparse.Namespace) -> None:
     await router.stop(options.grace_seconds)
 
 
-def _follower(router: Router) -> asyncio.Task[None]:
+def _follower(router: Router, address: str) -> asyncio.Task[None]:
     # Only here: whoever has no Redis needs no client for it.
     from routing.dataplane.following import Follower, broker_url
 
-    follower = Follower(broker_url(), lambda: router.shared.fleet.config.version, router.take)
+    fleet = router.shared.fleet
+    teller = Teller(fleet, address=address)
+    follower = Follower(broker_url(), lambda: fleet.config.version, router.take, teller.tell)
     return asyncio.get_running_loop().create_task(follower.run())
 
 

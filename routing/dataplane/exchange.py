@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from routing.dataplane.fleet import Instance, Lease
 from routing.dataplane.heads import LAST_CHUNK, Header, chunk, passed_on, request_head, response_head
 from routing.dataplane.routes import Refusal, Request, Route
+from routing.dataplane.telling import Ear
 from routing.dataplane.upstream import IDLE_CONNECTIONS, Upstream, connected
 from routing.domain.deciding import Outcome
 from routing.domain.health import Failure
@@ -40,12 +41,15 @@ class Exchange:
         self._upstream: Upstream | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._out: list[bytes] = []
-        self._began = self._framed = False
+        self._began = self._framed = self._timed = False
+        self._asked_at = 0.0
+        self._ear: Ear | None = None
         self._outcome = Outcome.NOBODY
 
     def start(self, route: Route) -> None:
         self._route = route
-        decision = route.variant.decide(route.key, self._shared.now())
+        self._asked_at = self._shared.now()
+        decision = route.variant.decide(route.key, self._asked_at)
         self._outcome = decision.outcome
         self._candidates = list(decision.candidates)
         self._shared.counters.decided(route, decision)
@@ -63,7 +67,7 @@ class Exchange:
         headers: list[Header] = [(b"content-type", b"application/json")]
         if refusal.retry_after:
             headers.append((b"retry-after", b"%d" % refusal.retry_after))
-        self._shared.counters.refused(refusal)
+        self._shared.counters.refused(refusal, self._route)
         self.answer_began(refusal.status, b"", headers, len(data))
         if self._request.method != b"HEAD":
             self.answer_data(data)
@@ -72,6 +76,8 @@ class Exchange:
     def abandon(self) -> None:
         """The client left: the instance is told at once and no longer counted."""
         self._client = None
+        if self._route is not None:
+            self._route.variant.figures.disconnected += 1
         if self._connecting:
             self._connecting.cancel()
         if self._upstream:
@@ -108,6 +114,8 @@ class Exchange:
             upstream = instance.idle.pop()
             if upstream.open:
                 self._send(upstream)
+                if self._attempts == 1 and self._route is not None:
+                    self._route.variant.figures.overhead.add(self._shared.now() - self._asked_at)
                 return
         self._connecting = asyncio.get_running_loop().create_task(self._connect(instance))
 
@@ -153,6 +161,7 @@ class Exchange:
             else:
                 self._route.variant.succeeded(self._lease.instance, self._shared.now())
             self._shared.counters.answered(self._route, status)
+            self._timed, self._ear = status < 400, Ear.of(status, headers)
         self._began = True
         bodiless = self._request.method == b"HEAD" or status in (204, 304)
         self._framed = length is None and not bodiless and self._chunks
@@ -166,6 +175,11 @@ class Exchange:
         )  # fmt: skip
 
     def answer_data(self, data: bytes) -> None:
+        if self._timed and self._route is not None:
+            self._timed = False
+            self._route.variant.figures.first_byte(self._outcome.value, self._shared.now() - self._asked_at)
+        if self._ear is not None:
+            self._ear.hear(data)
         self._out.append(chunk(data) if self._framed else data)
 
     def answer_ended(self) -> None:
@@ -180,12 +194,16 @@ class Exchange:
         if self._framed:
             self._out.append(LAST_CHUNK)
         self._finish()
+        if self._ear is not None and self._route is not None and (use := self._ear.use()) is not None:
+            self._shared.counters.used(self._route, use)  # the answer is on its way by now
 
     def answer_broke(self) -> None:
         upstream, self._upstream = self._upstream, None
         if self._began:
             # What came is passed on; that it is not all is told by the connection, which ends without its end mark.
             self._shared.counters.truncated += 1
+            if self._route is not None:
+                self._route.variant.figures.truncated += 1
             self._release()
             self.flush()
             if self._client is not None:

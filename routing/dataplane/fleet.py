@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from routing.dataplane.config import EndpointConfig, InstanceConfig, RouterConfig, VariantConfig
 from routing.domain.deciding import Decision, Key, Situation, decide, local_threshold
+from routing.domain.figures import Figures
 from routing.domain.health import WELL, Failure, Health, away, failed, succeeded
 from routing.domain.hotset import Sketch
 
@@ -57,6 +58,7 @@ class Variant:
         self.config = config
         self.in_flight: dict[str, int] = before.in_flight if before else {}
         self.sketch: Sketch = before.sketch if before else Sketch()
+        self.figures: Figures = before.figures if before else Figures()
         known: dict[str, Instance] = before.instances if before else {}
         self.instances: dict[str, Instance] = {
             one.member.id: _kept(known.get(one.member.id), one) for one in config.instances
@@ -78,7 +80,10 @@ class Variant:
         return decide(situation, key, random.getrandbits(64))
 
     def lease(self, instance_id: str) -> Lease:
-        return Lease(self.in_flight, self.instances[instance_id])
+        made = Lease(self.in_flight, self.instances[instance_id])
+        if (count := self.in_flight[instance_id]) > self.figures.most_in_flight:
+            self.figures.most_in_flight = count
+        return made
 
     def failed(self, instance: Instance, failure: Failure, now: float) -> None:
         instance.health = failed(instance.health, failure, now)

@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 
 log = logging.getLogger(__name__)
 
-CONFIG_KEY, STREAM_KEY = "hearth:routing:config", "hearth:routing:figures"
+CONFIG_KEY = "hearth:routing:config"
 ASK_SECONDS, TROUBLE_SECONDS, ANSWER_SECONDS = 0.3, 1.0, 3.0
 
 

@@ -17,6 +17,7 @@ from routing.dataplane.config import BadConfig, read_config
 from routing.dataplane.fleet import Fleet
 from routing.dataplane.routes import Refusal, Route
 from routing.domain.deciding import Decision
+from routing.domain.dialects_usage import TokenUse
 from routing.domain.health import Failure
 
 if TYPE_CHECKING:
@@ -41,15 +42,32 @@ class Counters:
 
     def decided(self, route: Route, decision: Decision) -> None:
         self.decisions[(*_names(route), decision.outcome.value, decision.instance)] += 1
+        figures = route.variant.figures
+        figures.requests += 1
+        figures.outcomes[decision.outcome.value] += 1
+        if decision.instance:
+            figures.instances[decision.instance] += 1
 
     def answered(self, route: Route, status: int) -> None:
         self.answers[(*_names(route), status)] += 1
+        route.variant.figures.answers[f"{status // 100}xx"] += 1
 
     def failed(self, route: Route, instance_id: str, failure: Failure) -> None:
         self.failures[(*_names(route), instance_id, failure.value)] += 1
+        route.variant.figures.failures[failure.value] += 1
 
-    def refused(self, refusal: Refusal) -> None:
+    def refused(self, refusal: Refusal, route: Route | None = None) -> None:
         self.refusals[refusal.code] += 1
+        if route is not None:
+            route.variant.figures.refusals[refusal.code] += 1
+
+    def used(self, route: Route, use: TokenUse) -> None:
+        """What an answer says of tokens; of its cache it may say nothing."""
+        if use.cached_tokens is not None:
+            figures = route.variant.figures
+            figures.told += 1
+            figures.prompt_tokens += use.prompt_tokens
+            figures.cached_tokens += use.cached_tokens
 
 
 def _names(route: Route) -> tuple[str, str]:

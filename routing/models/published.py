@@ -24,18 +24,29 @@ class Configuration(Row):
 
 
 class RouterProcess(Row):
-    """One router process, by the id that it draws when it starts. ``figures``: what is in flight and queued there."""
+    """One router process, by the id that it draws when it starts. ``figures``: what is in flight there.
+
+    ``number`` is that of the last message that was counted.
+    """
 
     name = models.CharField(max_length=64, unique=True)
     host = models.CharField(max_length=255, blank=True, default="")
     address = models.CharField(max_length=300, blank=True, default="")
     config_version = models.PositiveBigIntegerField(default=0)
     figures = models.JSONField(default=dict)
+    number = models.PositiveBigIntegerField(default=0)
     started_at = models.DateTimeField()
     seen_at = models.DateTimeField(db_index=True)
 
     class Meta:
         ordering = ["host", "name"]
+
+
+class Intake(Row):
+    """How far a stream was read, moved in the transaction that stores what was read."""
+
+    name = models.CharField(max_length=64, unique=True)
+    last_id = models.CharField(max_length=64, default="0-0")
 
 
 class RoutingWindow(models.Model):

@@ -12,6 +12,7 @@ from typing import Any
 import redis
 from django.conf import settings
 
+Message = tuple[str, Mapping[str, Any]]
 CONFIG_KEY, STREAM_KEY = "hearth:routing:config", "hearth:routing:figures"
 # A version never follows a higher one, whoever is late.
 _PUT = """
@@ -35,3 +36,39 @@ def version_there(connection: redis.Redis) -> int:
 def put(connection: redis.Redis, version: int, document: Mapping[str, Any]) -> None:
     """Publish, unless a newer version is there. Raises redis.RedisError."""
     connection.eval(_PUT, 1, CONFIG_KEY, str(version), json.dumps(document))
+
+
+def told_after(connection: redis.Redis, last_id: str, count: int) -> list[Message]:
+    """Messages of routers after ``last_id``, oldest first. One that is no JSON object is empty. Raises RedisError.
+
+    A stream that begins anew (an empty broker) may give ids below those that were read: then all of it is new.
+    """
+    newest = connection.xrevrange(STREAM_KEY, count=1)
+    if not isinstance(newest, list) or not newest:
+        return []
+    if _order(_text(newest[0][0])) < _order(last_id):
+        last_id = "0-0"
+    found = connection.xrange(STREAM_KEY, min=f"({last_id}", count=count)
+    return [(_text(name), _document(fields)) for name, fields in found] if isinstance(found, list) else []
+
+
+def seconds_of(message_id: str) -> float:
+    """When the broker took it, by its own clock."""
+    return _order(message_id)[0] / 1000
+
+
+def _order(message_id: str) -> tuple[int, int]:
+    first, _, second = message_id.partition("-")
+    return int(first), int(second or 0)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _document(fields: Any) -> Mapping[str, Any]:
+    try:
+        read = json.loads(fields[b"m"])
+    except (KeyError, ValueError, RecursionError, TypeError):
+        return {}
+    return read if isinstance(read, dict) else {}

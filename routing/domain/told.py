@@ -1,0 +1,106 @@
+"""What a router says in one message, read strictly: a broker is a place where others may write. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from routing.domain.figures import Figures
+from routing.domain.hotset import HEAVIEST, Counted
+
+_DIGEST = re.compile(r"[0-9a-f]{16}")
+_NAME = re.compile(r"[0-9a-f]{32}")
+MOST_VARIANTS, MOST_INSTANCES = 2000, 5000
+
+
+class NotTold(ValueError):
+    """No message of a router."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldOf:
+    """Of one variant, by the names that clients use."""
+
+    endpoint: str
+    variant: str
+    figures: Figures
+    counted: Counted
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """``number`` rises with every message of one router. ``in_flight`` by instance uid."""
+
+    router: str
+    host: str
+    address: str
+    started_at: float
+    number: int
+    config_version: int
+    in_flight: Mapping[str, int]
+    variants: tuple[ToldOf, ...]
+
+
+def read_told(document: Mapping[str, Any]) -> Told:
+    """Raises NotTold."""
+    try:
+        return Told(
+            router=_matched(document["router"], _NAME),
+            host=str(document.get("host", ""))[:255],
+            address=str(document.get("address", ""))[:300],
+            started_at=float(document["started_at"]),
+            number=_whole(document["number"]),
+            config_version=_version(document.get("config_version", 0)),
+            in_flight=_in_flight(document.get("in_flight", {})),
+            variants=tuple(_of(one) for one in _some(document.get("variants", []))),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise NotTold(f"{type(error).__name__} at {str(error)[:60]!r}") from None
+
+
+def _of(one: Mapping[str, Any]) -> ToldOf:
+    figures = Figures.from_json(one.get("figures", {}))
+    counted = one.get("counted", {})
+    counts = {int(_matched(digest, _DIGEST), 16): _whole(count) for digest, count in counted.get("counts", {}).items()}
+    if len(counts) > HEAVIEST:
+        raise ValueError("too many beginnings")
+    return ToldOf(
+        str(one["endpoint"])[:400],
+        str(one["variant"])[:63],
+        figures,
+        Counted(_whole(counted.get("requests", 0)), counts),
+    )
+
+
+def _some(found: object) -> list[Any]:
+    if not isinstance(found, list) or len(found) > MOST_VARIANTS:
+        raise ValueError("no list of variants")
+    return found
+
+
+def _in_flight(found: Mapping[str, Any]) -> dict[str, int]:
+    if len(found) > MOST_INSTANCES:
+        raise ValueError("too many instances")
+    return {str(uid)[:64]: _whole(count) for uid, count in found.items()}
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 2**53:
+        raise ValueError("no count")
+    return value
+
+
+def _version(value: object) -> int:
+    # The next version is above all that routers have, so no message may use up the numbers that Redis can compare.
+    number = _whole(value)
+    if number >= 2**48:
+        raise ValueError("no version")
+    return number
+
+
+def _matched(value: object, pattern: re.Pattern[str]) -> str:
+    if not isinstance(value, str) or pattern.fullmatch(value) is None:
+        raise ValueError("no name")
+    return value
