@@ -26,6 +26,7 @@ from controlplane.clusters.documents import Action, ConnectionSpec
 from controlplane.clusters.gateway import ClusterGateway
 from controlplane.clusters.models import Node, NodePool
 
+PUBLISHING = 0.5  # of what is left of a round: what is published and told to no node warms nobody
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -54,13 +55,20 @@ def plan_apply(
     changed = _changed(nodes, entries, plan, SpecDesk(pool, view, connections, secrets), held)
     # Before any node is told to fetch it, with the credentials for that.
     told = {line.digest for item in changed for line in item.spec.desired if line.action is Action.ENSURE}
-    problems += artifacts_publish(cluster=pool.cluster, gateway=gateway, now=now, first=told)
-    problems += node_caches_apply(wanted=changed, gateway=gateway, now=now, budget=budget)
+    share = budget.share(PUBLISHING) if budget else None
+    sentences, unpublished = artifacts_publish(cluster=pool.cluster, gateway=gateway, now=now, first=told, budget=share)
+    problems += sentences
+    sent = [item for item in changed if not _names_any(item, unpublished)]
+    problems += node_caches_apply(wanted=sent, gateway=gateway, now=now, budget=budget)
     problems += image_holders_apply(pool=pool, nodes=nodes, view=view, plan=plan, gateway=gateway, now=now)
     problems += labels_apply(nodes=nodes, rows=entries, leaving=leaving, gateway=gateway, now=now, budget=budget)
     if pool.startup_taint:
         problems += cold_taints_remove(nodes=nodes, view=view, plan=plan, gateway=gateway, budget=budget)
     return list(dict.fromkeys(problems))  # a secret that nobody can read is missed by specs and by manifests
+
+
+def _names_any(item: Wanted, digests: AbstractSet[str]) -> bool:
+    return any(line.digest in digests for line in item.spec.desired if line.action is Action.ENSURE)
 
 
 def _changed(

@@ -18,6 +18,7 @@ from caches.domain.states import NO_MANIFEST
 from caches.models import Artifact, CacheEntry, ModelVersion, PoolLoop, PublishedManifest, VersionState
 from caches.selectors.artifact_facts import ArtifactOrigin, artifact_origins
 from caches.services.connections import connection_spec
+from caches.services.round_budget import RoundBudget
 from caches.sources.secrets import read_secret
 from controlplane.clusters.codec import dumps
 from controlplane.clusters.documents import ArtifactKind, ConnectionSpec, EntryState, Origin
@@ -31,10 +32,16 @@ AT_ONCE = 50  # of those that no node is told of in this round
 
 
 def artifacts_publish(
-    *, cluster: Cluster, gateway: ClusterGateway, now: datetime, first: Collection[str] = ()
-) -> list[str]:
+    *,
+    cluster: Cluster,
+    gateway: ClusterGateway,
+    now: datetime,
+    first: Collection[str] = (),
+    budget: RoundBudget | None = None,
+) -> tuple[list[str], frozenset[str]]:
     """Publish what is new, changed or long ago: those of ``first`` (digests) at once, of the others a bounded number.
-    Returns what could not be done, as sentences; GatewayError as raised by the cluster."""
+    Returns what could not be done, as sentences, and those of ``first`` that the budget had no time for: no node may be
+    told of them before the next round. GatewayError as raised by the cluster."""
     available = ModelVersion.objects.filter(state=VersionState.AVAILABLE, artifact__kind=ArtifactKind.WEIGHTS)
     wanted = set(available.values_list("artifact__digest", flat=True)) | set(first)
     origins = {digest: origin_of(found) for digest, found in artifact_origins(wanted).items()}
@@ -57,16 +64,26 @@ def artifacts_publish(
     later = [digest for digest in due if digest not in first][:AT_ONCE]
     names = sorted({digest for digest in due if digest in first}) + later
     _secrets_apply(gateway, [origins[digest].connection for digest in names if digest in origins], secrets)
-    for batch in (names[: len(names) - len(later)], later):
+    urgent = names[: len(names) - len(later)]
+    left: set[str] = set()
+    is_first = True  # one at least, so that every round comes further
+    for batch in (urgent, later):
         rows = Artifact.objects.filter(digest__in=batch).order_by("digest").values_list("pk", "digest", "manifest")
         for artifact_id, digest, manifest in rows.iterator(chunk_size=8):
+            if budget is not None and budget.spent and not is_first:
+                left.add(digest)
+                continue
+            is_first = False
             gateway.apply_manifest(manifest_decode(bytes(manifest)), origins.get(digest))
             PublishedManifest.objects.update_or_create(
                 cluster=cluster,
                 artifact_id=artifact_id,
                 defaults={"origin_hash": hashes[digest], "published_at": now},
             )
-    return problems
+    left &= set(urgent)
+    if budget is not None:
+        budget.put_off(len(left))
+    return problems, frozenset(left)
 
 
 def _missed(cluster: Cluster) -> set[str]:

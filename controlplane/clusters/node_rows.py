@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Greatest
 
@@ -22,6 +23,15 @@ from controlplane.clusters.sinks import tell_cluster_replaced, tell_pools_change
 
 log = logging.getLogger(__name__)
 ERROR_LENGTH = 1000
+_FACTS = {  # what a report overwrites, with its type
+    "capacity_bytes": "bigint",
+    "used_bytes": "bigint",
+    "other_bytes": "bigint",
+    "reserved_bytes": "bigint",
+    "orphans": "jsonb",
+    "agent_version": "text",
+    "conditions": "jsonb",
+}
 _TAKEN = ("labels", "ready", "schedulable", "taints", "terminating_at", "lost_at")  # what an observation overwrites
 
 
@@ -78,19 +88,38 @@ def node_statuses(*, cluster_id: UUID, items: Iterable[ObservedNodeCache], at: d
             other = reports.get(item.node_uid)
             if other is None or status.reported_at >= other.reported_at:
                 reports[item.node_uid] = status
-    known = Node.objects.filter(cluster=cluster_id, lost_at=None, uid__in=reports).values_list("uid", "reported_at")
-    changed = 0
-    with transaction.atomic():
-        for uid, reported_at in sorted(known):
-            status = reports[uid]
-            when = min(status.reported_at, at)
-            if reported_at is None or when > reported_at:
-                changed += (
-                    Node.objects.filter(cluster=cluster_id, uid=uid, lost_at=None)
-                    .filter(Q(reported_at=None) | Q(reported_at__lt=when))
-                    .update(reported_at=when, **_facts(status))
-                )
-    return changed
+    when = {uid: min(status.reported_at, at) for uid, status in reports.items()}
+    live = Node.objects.filter(cluster=cluster_id, lost_at=None, uid__in=reports)
+    newer = [
+        (pk, uid)
+        for pk, uid, reported_at in live.values_list("pk", "uid", "reported_at")
+        if reported_at is None or when[uid] > reported_at
+    ]
+    return _reports_write({pk: (when[uid], reports[uid]) for pk, uid in newer}) if newer else 0
+
+
+def _reports_write(told: Mapping[UUID, tuple[datetime, NodeCacheStatus]]) -> int:
+    """One statement for however many; by node id, when it was reported and what."""
+    columns = {"reported_at": "timestamptz", **_FACTS}
+    arrays = ", ".join(f"%s::{kind}[]" for kind in columns.values())
+    changes = ", ".join(f"{name} = told.{name}" for name in columns)
+    table = connection.ops.quote_name(Node._meta.db_table)
+    with transaction.atomic(), connection.cursor() as cursor:
+        # Locked in the order of ids, as everywhere, so that two callers never wait for each other.
+        locked = Node.objects.select_for_update(no_key=True).filter(pk__in=list(told), lost_at=None).order_by("pk")
+        ids = list(locked.values_list("pk", flat=True))
+        rows = [{"reported_at": told[pk][0], **_facts(told[pk][1])} for pk in ids]
+        cursor.execute(
+            f"UPDATE {table} AS node SET {changes} "
+            f"FROM unnest(%s::uuid[], {arrays}) AS told (id, {', '.join(columns)}) "
+            "WHERE node.id = told.id AND (node.reported_at IS NULL OR node.reported_at < told.reported_at)",
+            [ids, *([_column(row[name]) for row in rows] for name in columns)],
+        )
+        return int(cursor.rowcount)
+
+
+def _column(value: object) -> object:
+    return json.dumps(value) if isinstance(value, list) else value
 
 
 def cluster_contacted(*, cluster_id: UUID, at: datetime, nodes_too: bool = False, error: str = "") -> None:

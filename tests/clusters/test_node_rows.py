@@ -190,6 +190,16 @@ def test_it_writes_what_an_agent_reports(cluster: Cluster) -> None:
     assert row.orphans == [{"name": "sha256-ff", "bytes": 9, "partial": True}]
 
 
+def test_a_thousand_reports_cost_what_a_few_do(cluster: Cluster, django_assert_max_num_queries: object) -> None:
+    names = [f"a-{number}" for number in range(300)]
+    nodes_relisted(cluster_id=cluster.pk, items=[seen(name, name) for name in names], at=T0)
+    for at in (T0, LATER):
+        with django_assert_max_num_queries(6):  # type: ignore[operator]
+            written = node_statuses(cluster_id=cluster.pk, items=[report(name, at, used=5) for name in names], at=LATER)
+        assert written == 300
+    assert set(Node.objects.values_list("used_bytes", "reported_at")) == {(5, LATER)}
+
+
 def test_it_takes_newer_reports_only(cluster: Cluster) -> None:
     nodes_relisted(cluster_id=cluster.pk, items=[seen("a-1", "one")], at=T0)
     write = [report("one", LATER, used=2), report("one", LATER, used=9), report("one", T0, used=8)]

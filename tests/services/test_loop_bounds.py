@@ -72,6 +72,18 @@ def test_a_round_whose_time_is_up_stops_and_the_next_one_goes_on(world: World, a
     assert all(world.desired(name) == {version.artifact.digest: Action.ENSURE} for name in world.links)
 
 
+def test_no_node_is_told_of_what_there_was_no_time_to_publish(world: World, actor: Actor, short: list[Any]) -> None:
+    digests = {pinned(world, actor).artifact.digest for _ in range(2)}
+    with faulty(world) as gateway:
+        world.reconcile()
+        assert len(gateway.made("apply_manifest")) == 1 and told(gateway) == [] and is_dirty(world)
+        for _ in range(3):
+            world.reconcile()
+        assert {manifest.digest for manifest, _ in gateway.made("apply_manifest")} == digests
+        assert sorted(told(gateway)) == sorted(world.links), "each is told once, of everything"
+    assert not is_dirty(world)
+
+
 def test_a_round_that_nobody_asked_for_is_gone_on_with_too(world: World, actor: Actor, short: list[Any]) -> None:
     pinned(world, actor)
     for _ in range(3):

@@ -32,7 +32,7 @@ def gateway(world: World) -> Iterator[FaultyGateway]:
 
 def publish(world: World, gateway: FaultyGateway, **fields: Any) -> list[str]:
     fields.setdefault("now", timezone.now())
-    return artifacts_publish(cluster=world.cluster, gateway=gateway, **fields)
+    return artifacts_publish(cluster=world.cluster, gateway=gateway, **fields)[0]
 
 
 def published(gateway: FaultyGateway) -> list[str]:
@@ -171,5 +171,5 @@ def test_each_cluster_is_told(world: World, gateway: FaultyGateway, tmp_path: Pa
     version = version_of(MIB)
     publish(world, gateway)
     other = World(tmp_path / "other", nodes=1)
-    assert artifacts_publish(cluster=other.cluster, gateway=other.gateway, now=timezone.now()) == []
+    assert artifacts_publish(cluster=other.cluster, gateway=other.gateway, now=timezone.now()) == ([], frozenset())
     assert other.links["n1"].manifest(version.artifact.digest).size_bytes == MIB
