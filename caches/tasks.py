@@ -7,7 +7,17 @@ from uuid import UUID
 from celery import shared_task
 from django.utils import timezone
 
-from caches.services import connections, endpoint_rounds, housekeeping, image_observing, images, loop, webhooks
+from caches.services import (
+    connections,
+    endpoint_rounds,
+    housekeeping,
+    image_observing,
+    images,
+    launch_assembly,
+    launch_counts,
+    loop,
+    webhooks,
+)
 from controlplane.celery import publish
 
 
@@ -101,3 +111,15 @@ def endpoints_sweep() -> None:
     for cluster_id in endpoint_rounds.clusters_with_endpoints():
         if not publish("caches.endpoints_round", str(cluster_id)):
             return
+
+
+@shared_task(name="caches.launches_round")
+def launches_round() -> None:
+    """What observers reported since the last one; a backlog is worked off in several rounds."""
+    launch_assembly.launches_assemble()
+    launch_counts.hours_count()
+
+
+@shared_task(name="caches.launches_purge")
+def launches_purge() -> None:
+    launch_assembly.launches_purge(now=timezone.now())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.db.models import Q
@@ -36,24 +36,27 @@ def fact(seen: Iterable[Observation], name: str) -> str:
     return next((value for one in sorted(seen, key=_by_time) if (value := one.fact(name))), "")
 
 
-def surroundings_of(launch: Launch, seen: Sequence[Observation]) -> Surroundings:
-    """By the names in the observations, and by the instance with the pod's uid."""
-    instance = (
-        Instance.objects.filter(endpoint__cluster_id=launch.cluster_id, uid=launch.pod_uid)
-        .select_related("endpoint", "node")
-        .first()
-    )
-    node_uid, digest = fact(seen, "node_uid"), fact(seen, "digest")
-    node = Node.objects.filter(cluster_id=launch.cluster_id, uid=node_uid).first() if node_uid else None
-    if node is None and instance is not None:
-        node = instance.node
-    digest = digest or (instance.digest if instance is not None else "") or launch.digest
-    return Surroundings(
-        node=node or launch.node,
-        endpoint=instance.endpoint if instance is not None else launch.endpoint,
-        version=_version(digest),
-        digest=digest,
-    )
+def surroundings_of(pairs: Sequence[tuple[Launch, Sequence[Observation]]]) -> list[Surroundings]:
+    """Of each launch, by the names in its observations and by the instance with its pod's uid; three statements."""
+    uids = [launch.pod_uid for launch, _ in pairs]
+    instances = {
+        (one.endpoint.cluster_id, one.uid): one
+        for one in Instance.objects.filter(uid__in=uids).select_related("endpoint", "node__pool")
+    }
+    named = [fact(seen, "node_uid") for _, seen in pairs]
+    nodes = {
+        (one.cluster_id, one.uid): one
+        for one in Node.objects.filter(uid__in=[uid for uid in named if uid]).select_related("pool")
+    }
+    found = []
+    for (launch, seen), node_uid in zip(pairs, named, strict=True):
+        instance = instances.get((launch.cluster_id, launch.pod_uid))
+        node = nodes.get((launch.cluster_id, node_uid)) or (instance.node if instance is not None else None)
+        digest = fact(seen, "digest") or (instance.digest if instance is not None else "") or launch.digest
+        endpoint = instance.endpoint if instance is not None else launch.endpoint
+        found.append(Surroundings(node or launch.node, endpoint, digest=digest))
+    versions = _versions({one.digest for one in found if one.digest})
+    return [replace(one, version=versions.get(one.digest)) for one in found]
 
 
 def circumstances_of(launch: Launch, around: Surroundings, timeline: Timeline) -> Circumstances:
@@ -84,11 +87,11 @@ def _lost_before(began: datetime) -> Q:
     return Q(state=LaunchState.READY) & (gone | Q(end_reason__in=_NODE_LOST, ended_at__gte=since, ended_at__lte=began))
 
 
-def _version(digest: str) -> ModelVersion | None:
-    """The version with these weights that was registered first."""
-    if not digest:
-        return None
-    return ModelVersion.objects.filter(artifact__digest=digest).select_related("model").order_by("pk").first()
+def _versions(digests: Collection[str]) -> Mapping[str, ModelVersion]:
+    """Of several versions with the same weights the one that was registered first."""
+    rows = ModelVersion.objects.filter(artifact__digest__in=digests).select_related("model", "artifact")
+    rows = rows.defer("artifact__manifest").order_by("-pk")
+    return {row.artifact.digest: row for row in rows if row.artifact is not None}
 
 
 def _by_time(one: Observation) -> tuple[bool, str, str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,36 +17,44 @@ from caches.domain.launch_timeline import PhaseTime, Timeline, assemble
 from caches.models import Launch, LaunchHour
 from caches.selectors.launch_circumstances import Surroundings, circumstances_of, fact, surroundings_of
 from caches.selectors.launch_observations import observations_by_launch
+from controlplane.locks import deadlock_retried
 
-BATCH = 200
+BATCH = 50  # locked at once: whoever reports of one of them waits
 # Launches are kept for so long; counts of older hours are not made again, because nobody could.
 KEPT = timedelta(days=90)
 
 
-def launches_assemble(*, limit: int = BATCH) -> int:
-    """Assemble launches with new observations, those first that wait longest. Returns how many were looked at."""
-    waiting = list(Launch.objects.filter(stale_at__isnull=False).select_related("node").order_by("stale_at")[:limit])
-    seen = observations_by_launch([launch.pk for launch in waiting])
-    for launch in sorted(waiting, key=lambda one: one.began_at):  # what came before decides what is first
-        launch_assemble(launch=launch, seen=seen.get(launch.pk, ()))
-    return len(waiting)
+def launches_assemble(*, limit: int = 200) -> int:
+    """Assemble launches with new observations, those first that wait longest. Returns how many were assembled."""
+    stale = Launch.objects.filter(stale_at__isnull=False).order_by("stale_at").values_list("pk", flat=True)
+    keys = list(stale[:limit])
+    return sum(_assemble(keys[start : start + BATCH]) for start in range(0, len(keys), BATCH))
 
 
-def launch_assemble(*, launch: Launch, seen: Sequence[Observation]) -> bool:
-    """Write what follows from ``seen``. False when more came meanwhile: it is assembled again."""
+@deadlock_retried
+@transaction.atomic
+def _assemble(keys: Sequence[UUID]) -> int:
+    """Nobody can say that there is more to a launch while it is locked, so what is read here is all of it."""
+    rows = Launch.objects.filter(pk__in=keys, stale_at__isnull=False).select_related("node__pool", "endpoint")
+    locked = list(rows.select_for_update(of=("self",), no_key=True, skip_locked=True).order_by("pk"))
+    seen = observations_by_launch([launch.pk for launch in locked])
+    # What came before decides what is first, and is written before it is asked for.
+    pairs = sorted(((launch, seen.get(launch.pk, ())) for launch in locked), key=lambda pair: pair[0].began_at)
+    changed: dict[UUID, list[datetime]] = defaultdict(list)
+    for (launch, own), around in zip(pairs, surroundings_of(pairs), strict=True):
+        changed[launch.cluster_id] += [launch.began_at, _write(launch, own, around)]
+    for cluster_id in sorted(changed):
+        hours_mark_dirty(cluster_id=cluster_id, moments=changed[cluster_id])
+    return len(locked)
+
+
+def _write(launch: Launch, seen: Sequence[Observation], around: Surroundings) -> datetime:
+    """The row as it follows from ``seen``; returns when it began."""
     timeline = assemble(seen)
-    around = surroundings_of(launch, seen)
-    fields = {
-        **_timeline_fields(timeline),
-        **_label_fields(launch, seen, around, timeline),
-        "began_at": timeline.started_at or launch.began_at,
-        "stale_at": None,
-        "updated_at": timezone.now(),
-    }
-    with transaction.atomic():
-        hours_mark_dirty(cluster_id=launch.cluster_id, moments=[launch.began_at, fields["began_at"]])
-        mine = Launch.objects.filter(pk=launch.pk, stale_at=launch.stale_at)
-        return mine.update(**fields) == 1
+    began = timeline.started_at or launch.began_at
+    fields = {**_timeline_fields(timeline), **_label_fields(launch, seen, around, timeline)}
+    Launch.objects.filter(pk=launch.pk).update(**fields, began_at=began, stale_at=None, updated_at=timezone.now())
+    return began
 
 
 def hours_mark_dirty(*, cluster_id: UUID, moments: Sequence[datetime]) -> None:
