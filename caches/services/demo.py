@@ -19,8 +19,8 @@ from django.db import transaction
 from caches.models import ModelVersion, Pin, SourceConnection, VersionState
 from caches.services.catalogue import version_register
 from caches.services.connections import connection_check, connection_create, connection_spec, connection_update
-from caches.services.demo_content import DEMO_MODELS, DemoModel, demo_files, shard_bytes
-from caches.services.demo_places import DEMO, KubePlace, fleet_create, kube_create
+from caches.services.demo_content import DEMO_MODELS, ENGINES, DemoModel, demo_files, shard_bytes
+from caches.services.demo_places import DEMO, KubePlace, fleet_create, is_own_fleet, kube_create
 from caches.services.pin_specs import PinSpec
 from caches.services.pins import pin_create
 from caches.sources.s3_upload import Uploader
@@ -28,6 +28,8 @@ from caches.sources.secrets import read_secret, write_secret
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import audit_write
+from controlplane.clusters.local.fleet import LocalFleet
+from controlplane.clusters.local.serving import endpoint_serve
 from controlplane.clusters.models import Cluster, NodePool
 from controlplane.errors import HearthError
 from controlplane.operations.models import FINAL_STATES, Operation
@@ -56,7 +58,8 @@ class DemoStore:
 def demo_bootstrap(*, store: DemoStore | None, nodes: int, say: Say, kube: KubePlace | None = None) -> None:
     """Make whatever of the demo is missing. HearthError when a store cannot be used.
 
-    On Kubernetes (``kube``) every model comes from S3: a pod does not see the folders of this machine.
+    On Kubernetes (``kube``) every model comes from S3: a pod does not see the folders of this machine. The endpoint is
+    the local fleet's alone.
     """
     admin_create(say)
     cluster = fleet_create(nodes) if kube is None else kube_create(kube)
@@ -69,13 +72,15 @@ def demo_bootstrap(*, store: DemoStore | None, nodes: int, say: Say, kube: KubeP
             connections["Filesystem"] = connections["S3"]
     for model in DEMO_MODELS:
         connection = connections.get(model.store)
-        if connection is None:
+        if connection is None or (model.endpoint and kube is not None):
             continue
         if not _was_done("version.register", model) or _unfinished(model):
             place = _upload(model, connection)
             _register(model, connection, place, say)
         if model.pools and not _was_done("pin.create", model):
             _pin(model, cluster, say)
+        if model.endpoint and not _was_done("fleet.serve", model):
+            _serve(model, cluster, say)
     for connection in {row.pk: row for row in connections.values()}.values():
         connection_check(connection_id=connection.pk)
 
@@ -204,8 +209,28 @@ def _pin(model: DemoModel, cluster: Cluster, say: Say) -> None:
         say(f"Pinned {version.full_name} to {', '.join(model.pools)}.")
 
 
+def _serve(model: DemoModel, cluster: Cluster, say: Say) -> None:
+    """An endpoint of the local fleet, once: what people end stays ended."""
+    version = _version(model)
+    if version is None or version.artifact is None or not is_own_fleet(cluster):
+        return
+    store = LocalFleet(Path(cluster.address)).store
+    made = endpoint_serve(
+        store, model.endpoint, version.artifact.digest, replicas=ENGINES, model=model.model, pool=model.pools[0]
+    )
+    audit_write(
+        actor=DEMO,
+        action="fleet.serve",
+        object_type="Endpoint",
+        object_id=made.uid,
+        object_name=version.full_name,
+        after={"endpoint": made.name, "replicas": made.replicas, "pool": made.pool},
+    )
+    say(f"Serves {version.full_name} as {made.name}.")
+
+
 def _version(model: DemoModel) -> ModelVersion | None:
-    versions = ModelVersion.objects.select_related("model")
+    versions = ModelVersion.objects.select_related("model", "artifact").defer("artifact__manifest")
     return versions.filter(model__name=model.model, version=model.version).first()
 
 

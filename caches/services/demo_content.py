@@ -8,13 +8,18 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from caches.services.demo_gguf import gguf_bytes
+
 MIB = 1024 * 1024
 _BLOCK = 4 * MIB
 
 
 @dataclass(frozen=True, slots=True)
 class DemoModel:
-    """``shard_mib``: the size of each safetensors file. ``pools`` is where it is pinned; () leaves that to a person."""
+    """``shard_mib``: the size of each safetensors file. ``pools`` is where it is pinned; () leaves that to a person.
+
+    ``endpoint``: the model is one GGUF file, small enough for a CPU, and the local fleet serves it under this name.
+    """
 
     model: str
     version: str
@@ -22,6 +27,7 @@ class DemoModel:
     shard_mib: tuple[int, ...]
     pools: tuple[str, ...]
     priority: int = 500
+    endpoint: str = ""
 
     @property
     def folder(self) -> str:
@@ -33,11 +39,17 @@ DEMO_MODELS = (
     DemoModel("kindling-60m", "v1", "S3", (60, 60), ("pool-a", "pool-b"), 600),
     DemoModel("spark-20m", "v1", "Filesystem", (40,), ("pool-b",)),
     DemoModel("spark-20m", "v2", "Filesystem", (40,), ()),
+    DemoModel("flicker-3m", "v1", "Filesystem", (), ("pool-a",), 800, endpoint="chat"),
 )
+ENGINES = 2  # of an endpoint
 
 
 def demo_files(model: DemoModel) -> Iterator[tuple[str, int, bytes | None]]:
     """(path, size, content) of every file; None for a shard, whose content ``shard_bytes`` makes when it is needed."""
+    if model.endpoint:
+        weights_file = gguf_bytes(model.model)
+        yield f"{model.model}.gguf", len(weights_file), weights_file
+        return
     count = len(model.shard_mib)
     names = [f"model-{number:05}-of-{count:05}.safetensors" for number in range(1, count + 1)]
     weights = {f"model.layers.{number}.mlp.weight": name for number, name in enumerate(names)}

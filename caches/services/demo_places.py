@@ -46,15 +46,24 @@ class KubePlace:
 
 def fleet_create(nodes: int) -> Cluster:
     """The cluster ``local``, its pools and node rows, so that the first pins have targets before an agent runs."""
-    folder = Path(settings.STATE_DIR) / "fleet"
+    folder = _own_folder()
     cluster = Cluster.objects.filter(name=CLUSTER).first()
     if cluster is None:
         cluster = cluster_create(actor=DEMO, name=CLUSTER, type=ClusterType.LOCAL, address=str(folder))
-    if cluster.address != str(folder):
+    if not is_own_fleet(cluster):
         return cluster  # a person's own cluster of this name
     LocalFleet(folder).create(nodes=nodes)
     _pools_create(cluster, POOL_SETTINGS)
     return _seen(cluster)
+
+
+def is_own_fleet(cluster: Cluster) -> bool:
+    """Whether it is the local fleet that the demo made."""
+    return cluster.address == str(_own_folder())
+
+
+def _own_folder() -> Path:
+    return Path(settings.STATE_DIR) / "fleet"
 
 
 def kube_create(place: KubePlace) -> Cluster:

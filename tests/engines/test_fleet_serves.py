@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from caches.domain.manifests import manifest_build
+from caches.services.demo_gguf import ModelShape, gguf_bytes
 from caches.sources.filesystem import FilesystemSource
 from controlplane.clusters.documents import ConnectionSpec, Consumer, Origin, SourceType
 from controlplane.clusters.gateway import Kind
 from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.clusters.local.gateway import LocalGateway
 from controlplane.clusters.local.serving import endpoint_end, endpoint_serve
-from routing.engines.gguf import ModelShape, gguf_bytes
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
