@@ -133,10 +133,11 @@ def _announce(wanted: Sequence[Wanted], now: datetime) -> None:
 
 
 def _send(item: Wanted, row: NodeProjection | None, gateway: ClusterGateway, now: datetime) -> _Applied:
-    """One apply; takes back what others hold unless they were told to stop. Reads no rows."""
+    """One apply; takes back what others hold unless they were told to stop. Reads no rows. Never takes over at
+    first: the refusal names who holds it."""
     foreign = row is not None and row.foreign
     try:
-        return _Applied(gateway.apply_node_cache(item.spec, take_over=foreign), foreign)
+        return _Applied(gateway.apply_node_cache(item.spec), foreign)
     except Conflict as error:
         if not error.managers:
             raise

@@ -74,6 +74,7 @@ def _read_by_init(pod: dict[str, Any]) -> None:
     _read("/fsx", readOnly=True)(pod)
     pod["initContainers"] = [copy.deepcopy(pod["containers"][0])]
     pod["initContainers"][0]["name"] = "init"
+    pod["initContainers"][0].pop("livenessProbe")  # which those that end may not have
     pod["initContainers"][0]["volumeMounts"][-1].pop("readOnly")
 
 

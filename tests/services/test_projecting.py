@@ -114,6 +114,16 @@ def test_it_takes_fields_back_from_another_manager_and_names_it(world: World, co
     assert world.loop().error == ""
 
 
+def test_it_names_who_edited_what_the_watcher_saw_first(world: World, contested: Contested) -> None:
+    contested.managers = ("kubectl-patch",)
+    edit_by_hand(world)
+    assert projection(world).foreign
+    world.reconcile()
+    assert contested.calls == [False, True], "asked before it is taken, or nobody says whose it was"
+    assert [event.after for event in repairs()] == [{"managers": ["kubectl-patch"], "repairs": 1}]
+    assert not projection(world).foreign
+
+
 def test_it_reports_a_fight_and_stops_fighting(world: World, contested: Contested) -> None:
     for _ in range(REPAIRS + 3):
         NodeProjection.objects.filter(node=world.node("n1")).update(spec_hash="")
