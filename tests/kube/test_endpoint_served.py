@@ -1,155 +1,148 @@
-"""The printed InferenceEndpointConfig on real nodes: applied, gated, served, shown, and gone without a trace."""
+"""The printed InferenceEndpointConfig on real nodes: gated, served, changed under requests, gone without a trace."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+import yaml
 
 from caches.models import ModelVersion, Pin, Rollout
-from controlplane.clusters.gateway import GatewayError, NotFound
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.serving.models import Endpoint, Instance
-from tests.kube.endpoint_kinds import API, MANIFESTS, Kubectl, endpoint_kinds
-from tests.kube.hearth import MIB, HearthOnKube, agents, noise
+from tests.kube.endpoint_kinds import MANIFESTS, Kubectl, endpoint_kinds
+from tests.kube.endpoint_server import Requests, build, server_image
+from tests.kube.endpoint_walk import (
+    NAME,
+    PATH,
+    SERVICE,
+    TYPE,
+    TYPE_LABEL,
+    WORK,
+    Walk,
+    cache_off_and_on,
+    five_at_once_while_a_node_joins,
+    no_room_then_another_image,
+    other_weights_and_back,
+)
+from tests.kube.hearth import HearthOnKube, agents
 from tests.kube.installed import answers
 from tests.kube.real import InstalledKube
 
-pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
+__all__ = ["server_image"]  # a fixture
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True), pytest.mark.timeout(1800)]
 
-SIZE = 8 * MIB
-WORK = "/apis/apps/v1/namespaces/default/deployments/chat-small"
-SERVICE = "/api/v1/namespaces/default/services/chat-small"
-PATH = f"{API}/namespaces/default/{names.CONFIGS}/chat-small"
-PODS = "/api/v1/namespaces/default/pods"
-# An inference server as far as this goes: it is ready once its model is there, and says what it serves.
-SERVER = """
-import http.server, json, os, signal
-signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-ROOT = "/opt/ml/model"
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        files = {name: os.path.getsize(f"{ROOT}/{name}") for name in sorted(os.listdir(ROOT)) if name[0] != "."}
-        said = json.dumps({"files": files, "pod": os.uname().nodename}).encode()
-        self.send_response(200 if files else 503)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said)
-    def log_message(self, *_):
-        pass
-http.server.ThreadingHTTPServer(("", 8000), Handler).serve_forever()
-"""
-
-
-@pytest.fixture
-def image(installed_kube: InstalledKube, tmp_path: Path) -> str:
-    folder = tmp_path / "server"
-    folder.mkdir()
-    (folder / "server.py").write_text(SERVER)
-    recipe = 'ARG BASE=none\nFROM ${BASE}\nCOPY server.py /server.py\nCMD ["python", "/server.py"]\n'
-    (folder / "Dockerfile").write_text(recipe)
-    return installed_kube.cluster.build_image(folder, folder / "Dockerfile", "vllm/vllm-openai:test")
+SMALL, NEXT, LARGE = "llms/chat-small", "llms/chat-next", "llms/chat-large"
+# Room for two pods of the manifest on each warm node, for one on the node that joins.
+GPUS = {"node-a": 8, "node-b": 8, "node-c": 4}
 
 
 @pytest.fixture
 def kinds(installed_kube: InstalledKube) -> Iterator[KubeClient]:
-    """The vendor's kinds, and nodes that look as the manifests want them."""
+    """The vendor's kinds, and nodes that look as the manifests want them; node-c does not yet, and is no target."""
     client = installed_kube.client
-    gpus = [{"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": "4"}]
     with endpoint_kinds(client):
-        for node in ("node-a", "node-b"):
-            labels = {"node.kubernetes.io/instance-type": "ml.g5.24xlarge"}
+        for node, count in GPUS.items():
+            labels = {TYPE_LABEL: TYPE if node != "node-c" else None}
             client.merge(f"{names.NODES}/{node}", {"metadata": {"labels": labels}}, manager="test")
+            gpus = [{"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": str(count)}]
             client.patch(f"{names.NODES}/{node}/status", gpus, manager="test")
         yield client
-        client.delete(WORK)
-        client.delete(SERVICE)
-        for node in ("node-a", "node-b"):
-            without = {"metadata": {"labels": {"node.kubernetes.io/instance-type": None}}}
-            client.merge(f"{names.NODES}/{node}", without, manager="test")
+        for path in (WORK, SERVICE):
+            client.delete(path)
+        for node in GPUS:
+            client.merge(f"{names.NODES}/{node}", {"metadata": {"labels": {TYPE_LABEL: None}}}, manager="test")
 
 
-def test_the_printed_manifest_is_gated_served_shown_and_leaves_nothing(
-    kinds: KubeClient, hearth_on: Callable[..., HearthOnKube], image: str, measured: Callable[[str, object], None]
+def test_the_printed_manifest_is_served_changed_scaled_and_leaves_nothing(
+    kinds: KubeClient,
+    hearth_on: Callable[..., HearthOnKube],
+    server_image: str,
+    tmp_path: Path,
+    measured: Callable[[str, object], None],
 ) -> None:
-    hearth = hearth_on("node-a", "node-b")
-    kube, client, kubectl = hearth.kube, hearth.client, Kubectl(hearth.kube.kubeconfig)
-    hearth.until(lambda: hearth.reports("node-a", "node-b"), "the nodes report", seconds=180)
-    for number in (0, 1):
-        hearth.bucket.put(f"llms/chat-small/model-{number}.safetensors", noise(f"served/{number}", SIZE // 2))
-    text = MANIFESTS[0].read_text().replace("bucketName: models", f"bucketName: {hearth.bucket.name}")
-    text = text.replace("vllm/vllm-openai:latest", image)
+    hearth = hearth_on(*GPUS)
+    walk = Walk(hearth, Kubectl(hearth.kube.kubeconfig))
+    hearth.until(lambda: hearth.reports(*GPUS), "the nodes report", seconds=180)
+    measured("gate_to_served_seconds", gated_and_served(walk, server_image))
+    shown(walk)
 
-    [silent] = agents(kube.nodes["node-b"])
+    another = build(hearth.kube, tmp_path, "2")
+    probe = {"readinessProbe": {"httpGet": {"path": "/ping", "port": 8000}, "periodSeconds": 1}}
+    walk.document["spec"]["worker"]["probes"] = probe
+    with Requests(hearth.kube, f"{SERVICE}:8000/proxy/", WORK) as requests:
+        other_weights_and_back(walk, requests, SMALL, NEXT)
+        cache_off_and_on(walk, requests, SMALL)
+        no_room_then_another_image(walk, requests, SMALL, LARGE, another)
+        for start in five_at_once_while_a_node_joins(walk, requests, SMALL):
+            measured("request_to_ready", str(start))
+    assert requests.is_whole() and len(requests.answers) > 100
+    gone_without_a_trace(walk)
+
+
+def gated_and_served(walk: Walk, image: str) -> float:
+    """As printed, but for image and bucket: no Deployment until both nodes are warm. Seconds from gate to served."""
+    hearth, client = walk.hearth, walk.hearth.client
+    walk.put(SMALL)
+    text = MANIFESTS[0].read_text().replace("bucketName: models", f"bucketName: {hearth.bucket.name}")
+    walk.document = yaml.safe_load(text.replace("vllm/vllm-openai:latest", image))
+    [silent] = agents(hearth.kube.nodes["node-b"])
     os.kill(silent, signal.SIGSTOP)
     try:
-        kubectl("apply", "-f", "-", stdin=text)
-        hearth.until(lambda: warm(hearth, "node-a"), "one node is warm", seconds=120)
+        walk.apply()
+        hearth.until(lambda: is_warm(walk, "node-a"), "one node is warm", seconds=120)
         for _ in range(3):
             hearth.step()
         assert not answers(client, WORK), "the gate holds until every target is warm"
-        told = condition(client, "RolledOut")
+        told = walk.condition("RolledOut")
         assert told["status"] == "False" and "1 of 2 ready" in told["message"], told
-        header, line = kubectl.table("modeldatacacheconfig", "--namespace", "default")
+        header, line = walk.kubectl.table("modeldatacacheconfig", "--namespace", "default")
         assert header == ["NAME", "STATE", "TARGET", "READY", "AGE"]
-        assert [line[0], *line[2:4]] == ["chat-small-model-cache", "2", "1"]
+        assert [line[0], *line[2:4]] == [f"{NAME}-model-cache", "2", "1"]
     finally:
         os.kill(silent, signal.SIGCONT)
-
     hearth.until(lambda: answers(client, WORK), "the gate opens", seconds=120)
     took = hearth.until(
         lambda: client.get(PATH)["status"].get("state") == "DeploymentComplete", "it serves", seconds=180
     )
-    measured("gate_to_served_seconds", round(took, 1))
-    # Through the Service, as the API server resolves it.
-    hearth.until(lambda: asked(client) is not None, "a request is answered", seconds=60)
-    assert asked(client) == {f"model-{number}.safetensors": SIZE // 2 for number in (0, 1)}
+    return round(took, 1)
 
-    [pod] = client.get(PODS, {"labelSelector": "app=chat-small"})["items"]
-    ended = pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["message"]
-    assert json.loads(ended)["found"] == "hit"
+
+def is_warm(walk: Walk, node: str) -> bool:
+    return ModelVersion.objects.filter(artifact__isnull=False).exists() and walk.hearth.is_ready(
+        walk.version(SMALL), node
+    )
+
+
+def shown(walk: Walk) -> None:
+    """Through the Service, as the API server resolves it; as an instance; in the tables."""
+    hearth = walk.hearth
+    hearth.until(walk.files, "a request is answered", seconds=60)
+    assert walk.files() == [f"chat-small-{number}.safetensors" for number in (0, 1)]
+    [pod] = walk.pods()
+    assert walk.found() == ["hit"]
     assert pod["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "4"}
     hearth.until(lambda: Instance.objects.filter(uid=pod["metadata"]["uid"], ready=True).exists(), "it is an instance")
     for name in ("modelweightscacheconfigs", "modeldatacacheconfigs"):
-        _, line = kubectl.table(name, "--namespace", "default")
-        assert line[:4] == ["chat-small-model-cache", "Ready", "2", "2"], name
+        _, line = walk.kubectl.table(name, "--namespace", "default")
+        assert line[:4] == [f"{NAME}-model-cache", "Ready", "2", "2"], name
     assert Rollout.objects.get().state == "Done"
 
-    kubectl("delete", "-f", "-", "--wait=false", stdin=text)
+
+def gone_without_a_trace(walk: Walk) -> None:
+    hearth, client = walk.hearth, walk.hearth.client
+    versions = [walk.version(location) for location in (SMALL, NEXT, LARGE)]
+    walk.kubectl("delete", "-f", "-", "--wait=false", stdin=yaml.safe_dump(walk.document))
     hearth.until(lambda: not answers(client, PATH), "the finalizer lets it go", seconds=60)
     assert not Pin.objects.filter(removed_at=None).exists()
     hearth.until(lambda: not answers(client, WORK) and not answers(client, SERVICE), "its workload is gone")
     hearth.until(lambda: not Endpoint.objects.exists(), "and its row")
-    version = ModelVersion.objects.get()
     hearth.until(
-        lambda: not any(hearth.content(node, version) for node in ("node-a", "node-b")),
-        "the files are gone, once the pod is",
-        seconds=180,
+        lambda: not any(hearth.content(node, version) for node in GPUS for version in versions),
+        "the files are gone, once the pods are",
+        seconds=240,
     )
-
-
-def warm(hearth: HearthOnKube, node: str) -> bool:
-    version = ModelVersion.objects.filter(artifact__isnull=False).first()
-    if version is None or version.artifact is None:
-        return False
-    hearth.digests.add(version.artifact.digest)
-    return hearth.is_ready(version, node)
-
-
-def condition(client: KubeClient, type_: str) -> dict[str, Any]:
-    [found] = [one for one in client.get(PATH)["status"]["conditions"] if one["type"] == type_]
-    return dict(found)
-
-
-def asked(client: KubeClient) -> dict[str, int] | None:
-    try:
-        return dict(client.get(f"{SERVICE}:8000/proxy/")["files"])
-    except (GatewayError, NotFound):
-        return None
