@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from caches.models import ModelVersion
+from caches.models import Image, ModelVersion
 from caches.selectors.matrix import Matrix, MatrixCell
 from controlplane.clusters.models import Node
 from controlplane.web.tones import words_of
@@ -65,24 +65,24 @@ _PLAIN: Spec = {"showgrid": False, "zeroline": False, "fixedrange": True, "autom
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where the heatmap leads. ``reason`` follows the version's address and opens why it is not warm on that node."""
+    """Where the heatmap leads. ``reason`` follows a column's address and opens why it is not warm on that node."""
 
     node: Callable[[Node], str]
     reason: Callable[[Node], str]
-    version: Callable[[ModelVersion], str]
+    column: Callable[[ModelVersion | Image], str]
 
 
 def coverage_heatmap(matrix: Matrix, *, links: Links) -> Spec:
-    """Nodes down, versions across; a bar drawn over a cell hatches the unknown and frames the kept.
+    """Nodes down, versions and images across; a bar drawn over a cell hatches the unknown and frames the kept.
 
     What is the same for a row, a column or a state is said once: charts.js puts each cell's sign, words and page
     together. ``meta.done`` has the cells whose bytes do not follow from their state, ``meta.loose`` those that are
     there without being wanted, both as [row, column, …].
     """
-    rows, columns = matrix.nodes, matrix.versions
+    rows, columns = matrix.nodes, matrix.columns
     cells = [matrix.lines[node.id] for node in rows]
     placed = [(y, x, cell) for y, line in enumerate(cells) for x, cell in enumerate(line) if cell.state]
-    names = [_safe(version.full_name) for version in columns]
+    names = [_safe(column.full_name) for column in columns]
     heat: Spec = {
         "type": "heatmap",
         "z": [[_RANKS[shown_state(cell)] for cell in line] for line in cells],
@@ -98,7 +98,7 @@ def coverage_heatmap(matrix: Matrix, *, links: Links) -> Spec:
             "states": list(_SCALE),
             "signs": [_SIGNS[state] for state in _SCALE],
             "rows": [[_safe(node.name), links.node(node), links.reason(node)] for node in rows],
-            "columns": [[_safe(v.full_name), links.version(v), v.artifact.size_bytes] for v in columns],  # type: ignore[union-attr]
+            "columns": [[_safe(c.full_name), links.column(c), c.artifact.size_bytes] for c in columns],  # type: ignore[union-attr]
             "whole": list(_WHOLE),
             "done": [[y, x, cell.bytes_done] for y, x, cell in placed if cell.bytes_done != _usual(cell)],
             "loose": [[y, x] for y, x, cell in placed if not cell.wanted and cell.state != "Ready"],

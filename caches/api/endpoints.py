@@ -23,7 +23,14 @@ from caches.api.serializers.endpoints import (
 from caches.api.serializers.operations import OperationDetailSerializer
 from caches.filters import EndpointFilter, RolloutFilter
 from caches.models import Rollout
-from caches.selectors.endpoints import endpoint_get, endpoints_list, rollout_get, rollout_nodes, rollouts_list
+from caches.selectors.endpoints import (
+    endpoint_get,
+    endpoints_list,
+    rollout_get,
+    rollout_nodes,
+    rollout_warmth,
+    rollouts_list,
+)
 from caches.selectors.nodes import clusters_list
 from caches.services.endpoint_documents import endpoint_apply, endpoint_preview, manifest_read, rollout_rollback
 from caches.services.rollouts import rollout_release
@@ -123,5 +130,5 @@ class RolloutRollback(ApiView):
 
 
 def _shown(request: Request, row: Rollout) -> Response:
-    context = {"request": request, "nodes": rollout_nodes(row)}
+    context = {"request": request, "nodes": rollout_nodes(row), "warm": rollout_warmth(row)}
     return Response(RolloutDetailSerializer(row, context=context).data)

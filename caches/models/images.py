@@ -66,6 +66,11 @@ class Image(Row):
     def __str__(self) -> str:
         return self.reference
 
+    @property
+    def full_name(self) -> str:
+        """As people name it, like a version's."""
+        return self.reference
+
 
 class ImageHold(Row):
     """A holder that a pool's cluster was given: which image, and on which nodes as last applied."""

@@ -15,7 +15,7 @@ from caches.domain import coverage as counting
 from caches.domain.coverage import Coverage
 from caches.domain.demand import selects
 from caches.domain.pool_view import ArtifactFacts, EntryView, NodeView, PinView, PlacementType, PoolPolicy, PoolView
-from caches.models import Artifact, ModelVersion, Pin
+from caches.models import Image, ModelVersion, Pin
 from caches.selectors.coverage_rows import (
     GONE,
     Counts,
@@ -26,7 +26,8 @@ from caches.selectors.coverage_rows import (
     live_nodes,
 )
 from caches.selectors.entries import UNKNOWN
-from caches.selectors.live_pins import is_everywhere, live_pins
+from caches.selectors.image_demand import holds_images
+from caches.selectors.live_pins import Want, images_wanted, is_everywhere, live_pins, weights_wanted
 from caches.selectors.nodes import Targets, pools_list
 from caches.selectors.pool_view import pin_view, state_of
 from controlplane.clusters.documents import Action, ArtifactKind, EntryState, NodeState
@@ -40,9 +41,11 @@ _IN_FLIGHT = frozenset({EntryState.QUEUED, EntryState.DOWNLOADING, EntryState.VE
 
 @dataclass(frozen=True, slots=True)
 class ArtifactCoverage:
-    """One pinned version in one pool. ``state``: Warm, Warming, Partial, Degraded, Unknown, Suspended or Empty."""
+    """One pinned version, or the ``image`` that serves it, in one pool. ``state``: Warm, Warming, Partial, Degraded,
+    Unknown, Suspended or Empty."""
 
     version: ModelVersion
+    image: Image | None
     pin_id: UUID
     coverage: Coverage
     failed: int
@@ -55,12 +58,14 @@ class PoolCoverage:
     """One pool with its nodes by state and its disks.
 
     ``artifacts`` is by pin; ``unique``, of which ``coverage`` is the sum, has versions that share bytes only once.
+    ``images`` have their own, ``image_coverage`` in sum, each of them once.
     """
 
     pool: NodePool
     coverage: Coverage
     artifacts: tuple[ArtifactCoverage, ...]
     unique: tuple[ArtifactCoverage, ...]
+    images: tuple[ArtifactCoverage, ...]
     nodes: Mapping[str, int]
     failed: int
     in_flight: int
@@ -85,6 +90,10 @@ class PoolCoverage:
         return sum(one.state != "Warm" for one in self.artifacts) <= SHOWN
 
     @property
+    def image_coverage(self) -> Coverage:
+        return sum((one.coverage for one in self.images), Coverage())
+
+    @property
     def nodes_total(self) -> int:
         return sum(self.nodes.values())
 
@@ -94,36 +103,43 @@ def pools_coverage(*, now: datetime, targets: Targets = None, pool: NodePool | N
     visible = pools_list(targets=targets).order_by("cluster__name", "name")
     pools = [pool] if pool is not None else list(visible)
     nodes, pins, counts = live_nodes(pools), live_pins(pools), entry_counts(pools, now)
-    chosen = {pin.version.artifact_id for found in pins.values() for pin in found if not is_everywhere(pin)}
+    wants = {one.id: _wants(one, pins[one.id]) for one in pools}
+    chosen = {want.artifact.pk for found in wants.values() for want in found if not is_everywhere(want.pin)}
     rows = entry_rows(pools, chosen) if chosen else {}
-    return tuple(_pool_coverage(one, nodes[one.id], pins[one.id], counts, rows, now) for one in pools)
+    return tuple(_pool_coverage(one, nodes[one.id], wants[one.id], counts, rows, now) for one in pools)
+
+
+def _wants(pool: NodePool, pins: Sequence[Pin]) -> list[Want]:
+    return [*weights_wanted(pins), *(images_wanted(pins) if holds_images(pool) else [])]
 
 
 def _pool_coverage(
     pool: NodePool,
     nodes: Sequence[Node],
-    pins: Sequence[Pin],
+    wants: Sequence[Want],
     counts: Counts,
     rows: Mapping[UUID, Sequence[EntryRow]],
     now: datetime,
 ) -> PoolCoverage:
     counted = Counter(counted_state(node, pool, now) for node in nodes)
-    view = _view(pool, nodes, pins, rows, now)
-    sharing: dict[UUID, list[Pin]] = {}
-    for pin in pins:
-        sharing.setdefault(_artifact(pin).id, []).append(pin)
+    view = _view(pool, nodes, wants, rows, now)
+    sharing: dict[UUID, list[Want]] = {}
+    for want in wants:
+        sharing.setdefault(want.artifact.id, []).append(want)
 
-    def covered(some: Sequence[Pin]) -> ArtifactCoverage:
-        return _artifact_coverage(view, some, counted, counts.get((pool.id, _artifact(some[0]).id), {}))
+    def covered(some: Sequence[Want]) -> ArtifactCoverage:
+        return _artifact_coverage(view, some, counted, counts.get((pool.id, some[0].artifact.id), {}))
 
-    unique = tuple(covered(some) for some in sharing.values())
+    together = tuple(covered(some) for some in sharing.values())
+    unique = tuple(one for one in together if one.image is None)
     total = sum((one.coverage for one in unique), Coverage())
     failed, in_flight = sum(one.failed for one in unique), sum(one.in_flight for one in unique)
     return PoolCoverage(
         pool=pool,
         coverage=total,
-        artifacts=tuple(covered([pin]) for pin in pins),
+        artifacts=tuple(covered([want]) for want in wants if want.image is None),
         unique=unique,
+        images=tuple(one for one in together if one.image is not None),
         nodes=dict(Counter(state_of(node, pool, now).value for node in nodes)),
         failed=failed,
         in_flight=in_flight,
@@ -148,19 +164,14 @@ def coverage_state(total: Coverage, *, failed: int, in_flight: int) -> str:
     return UNKNOWN if total.unknown else "Partial"
 
 
-def _artifact(pin: Pin) -> Artifact:
-    assert pin.version.artifact is not None  # filtered by live_pins
-    return pin.version.artifact
-
-
 def _artifact_coverage(
     view: PoolView,
-    pins: Sequence[Pin],
+    wants: Sequence[Want],
     nodes: Mapping[NodeState, int],
     states: Mapping[EntryState, tuple[int, int]],
 ) -> ArtifactCoverage:
     """What pins of one artifact ask for together: a copy that several of them want is required once."""
-    artifact = _artifact(pins[0])
+    artifact, pins = wants[0].artifact, [want.pin for want in wants]
     if all(is_everywhere(pin) for pin in pins):
         covered = _everywhere(artifact.size_bytes, nodes, states)
         failed, in_flight = _copies(states, {EntryState.FAILED}), _copies(states, _IN_FLIGHT)
@@ -172,6 +183,7 @@ def _artifact_coverage(
     suspended = all(pin.suspended for pin in pins) and not covered.complete
     return ArtifactCoverage(
         version=pins[0].version,
+        image=wants[0].image,
         pin_id=pins[0].id,
         coverage=covered,
         failed=failed,
@@ -211,13 +223,13 @@ def _everywhere(size: int, nodes: Mapping[NodeState, int], states: Mapping[Entry
 
 
 def _view(
-    pool: NodePool, nodes: Sequence[Node], pins: Sequence[Pin], rows: Mapping[UUID, Sequence[EntryRow]], now: datetime
+    pool: NodePool, nodes: Sequence[Node], wants: Sequence[Want], rows: Mapping[UUID, Sequence[EntryRow]], now: datetime
 ) -> PoolView:
     """Only what counting reads: no policy, holds or throughput, and the pins of one count at a time."""
-    choosing = not all(is_everywhere(pin) for pin in pins)
+    choosing = not all(is_everywhere(want.pin) for want in wants)
     artifacts = {
         artifact.digest: ArtifactFacts(artifact.digest, "", ArtifactKind(artifact.kind), artifact.size_bytes, "", "")
-        for artifact in map(_artifact, pins)
+        for artifact in (want.artifact for want in wants)
     }
     return PoolView(
         cluster=pool.cluster.name,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.utils import timezone
 
+from caches.domain.demand import selects
+from caches.domain.endpoint_specs import GROUP, read_endpoint
 from caches.domain.gating import Target
-from caches.models import Pin, Rollout
-from caches.selectors.endpoint_targets import gate_targets
-from caches.selectors.nodes import Targets
+from caches.models import Artifact, CacheEntry, Pin, Rollout
+from caches.selectors.endpoint_targets import cache_targets, gate_targets
+from caches.selectors.nodes import Targets, nodes_list
+from controlplane.clusters.documents import Action, EntryState
 from controlplane.errors import Missing
 from controlplane.serving.models import Endpoint
 
@@ -43,12 +47,59 @@ def endpoint_get(*, endpoint_id: UUID, targets: Targets = None) -> Endpoint:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Warmth:
+    """How many of an endpoint's target nodes hold something now, as far as they are heard of."""
+
+    ready: int
+    targets: int
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutWarmth:
+    """Whether going back to a rollout finds it warm. None: it has none such, or nothing says what it is."""
+
+    weights: Warmth | None = None
+    image: Warmth | None = None
+
+
+def rollout_warmth(rollout: Rollout) -> RolloutWarmth:
+    """What a rollout would find on the nodes that its endpoint's document asks for now."""
+    endpoint = rollout.endpoint
+    metadata = {"name": endpoint.name, "namespace": endpoint.namespace, "annotations": endpoint.annotations}
+    document = {"apiVersion": f"{GROUP}/v1", "kind": endpoint.kind, "metadata": metadata, "spec": endpoint.document}
+    spec = read_endpoint(document).spec
+    if spec is None:
+        return RolloutWarmth()
+    targets, now = cache_targets(endpoint.cluster, spec), timezone.now()
+    nodes = nodes_list(now=now).filter(pool__in=targets.pools, lost_at__isnull=True)
+    rows = nodes.values_list("pk", "silent", "labels")
+    mine = {key: silent for key, silent, labels in rows if selects(targets.selector, labels)}
+
+    def warmth(artifact: Artifact | None) -> Warmth | None:
+        if artifact is None:
+            return None
+        held = CacheEntry.objects.filter(node__in=mine, artifact=artifact, state=EntryState.READY)
+        held = held.exclude(desired=Action.EVICT)
+        return Warmth(sum(not mine[key] for key in held.values_list("node_id", flat=True)), len(mine))
+
+    image = rollout.resolved_image
+    return RolloutWarmth(
+        warmth(rollout.version.artifact if rollout.version is not None else None),
+        warmth(image.artifact if image is not None else None),
+    )
+
+
 def rollouts_list(*, targets: Targets = None) -> QuerySet[Rollout]:
     """Rollouts of the endpoints that the reader may see, newest first."""
-    rows = Rollout.objects.select_related("endpoint__cluster", "version__model", "version__artifact", "previous")
+    rows = Rollout.objects.select_related(
+        "endpoint__cluster", "version__model", "version__artifact", "resolved_image__artifact",
+        "previous__resolved_image__artifact",
+    )  # fmt: skip
     if targets is not None:
         rows = rows.filter(endpoint__cluster__name__in={target.partition(".")[0] for target in targets})
-    return rows.defer("version__artifact__manifest")
+    images = ("resolved_image__artifact__manifest", "previous__resolved_image__artifact__manifest")
+    return rows.defer("version__artifact__manifest", *images)
 
 
 def rollout_get(*, rollout_id: UUID, targets: Targets = None) -> Rollout:

@@ -1,25 +1,48 @@
-"""Pins in force, by pool."""
+"""Pins in force, by pool, and the artifacts that they want."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 from uuid import UUID
 
 from caches.domain.pool_view import PlacementType
-from caches.models import Pin
+from caches.models import Artifact, Image, Pin
+from caches.selectors.image_demand import image_of
+from caches.selectors.pin_artifacts import wants_weights
 from controlplane.clusters.models import NodePool
+
+
+class Want(NamedTuple):
+    """One artifact that a pin wants: its version's weights, or ``image``."""
+
+    pin: Pin
+    artifact: Artifact
+    image: Image | None = None
 
 
 def live_pins(pools: Collection[NodePool | UUID]) -> Mapping[UUID | None, list[Pin]]:
     """Pins whose version is Available, in the order of their versions' names, in two queries."""
     found: dict[UUID | None, list[Pin]] = defaultdict(list)
     live = Pin.objects.filter(removed_at__isnull=True, version__artifact__isnull=False, pools__in=pools).distinct()
-    live = live.select_related("version__model", "version__artifact").defer("version__artifact__manifest")
-    for pin in live.prefetch_related("pools").order_by("version__model__name", "version__version"):
+    live = live.select_related("version__model", "version__artifact", "version__image__artifact", "image__artifact")
+    live = live.defer("version__artifact__manifest", "version__image__artifact__manifest", "image__artifact__manifest")
+    for pin in live.prefetch_related("pools").order_by("version__model__name", "version__version", "pk"):
         for pool in pin.pools.all():
             found[pool.id].append(pin)
     return found
+
+
+def weights_wanted(pins: Iterable[Pin]) -> list[Want]:
+    """The weights among what these pins want."""
+    return [Want(pin, pin.version.artifact) for pin in pins if pin.version.artifact and wants_weights(pin)]
+
+
+def images_wanted(pins: Iterable[Pin]) -> list[Want]:
+    """The images among what these pins want, those that may be kept."""
+    found = [(pin, image_of(pin)) for pin in pins]
+    return [Want(pin, image.artifact, image) for pin, image in found if image is not None and image.artifact]
 
 
 def is_everywhere(pin: Pin) -> bool:

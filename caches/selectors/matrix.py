@@ -8,17 +8,18 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from caches.models import ModelVersion, Pin
+from caches.models import Image, ModelVersion, Pin
 from caches.selectors.coverage_rows import GONE, EntryRow, counted_state, entry_rows, live_nodes
 from caches.selectors.entries import UNKNOWN
-from caches.selectors.live_pins import is_everywhere, live_pins
+from caches.selectors.image_demand import holds_images
+from caches.selectors.live_pins import Want, images_wanted, is_everywhere, live_pins, weights_wanted
 from caches.selectors.nodes import belongs
 from controlplane.clusters.documents import EntryState, NodeState
 from controlplane.clusters.models import Node, NodePool
 
 
 class MatrixCell(NamedTuple):
-    """One version on one node: a shown EntryState, Unknown, or "" where it is neither there nor wanted."""
+    """One version or image on one node: a shown EntryState, Unknown, or "" where it is neither there nor wanted."""
 
     state: str
     bytes_done: int
@@ -28,29 +29,38 @@ class MatrixCell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Nodes (rows) by versions (columns); ``lines`` are each node's cells in the order of the versions."""
+    """Nodes (rows) by versions and then images (columns); ``lines`` are each node's cells in that order."""
 
     nodes: tuple[Node, ...]
     versions: tuple[ModelVersion, ...]
+    images: tuple[Image, ...]
     lines: Mapping[UUID, tuple[MatrixCell, ...]]
     marks: Mapping[UUID, NodeState]  # of nodes of which more is to be said than their cells do: NotReady and the like
 
+    @property
+    def columns(self) -> tuple[ModelVersion | Image, ...]:
+        return (*self.versions, *self.images)
+
     def cell(self, node_id: UUID, artifact_id: UUID | None) -> MatrixCell:
         """One of them; KeyError where there is none."""
-        found = dict(zip((version.artifact_id for version in self.versions), self.lines[node_id], strict=True))
+        found = dict(zip((column.artifact_id for column in self.columns), self.lines[node_id], strict=True))
         return found[artifact_id]
 
 
 def pool_matrix(pool: NodePool, *, now: datetime) -> Matrix:
-    """What every live node of the pool holds of every version that is pinned there or present anywhere in it."""
+    """What every live node of the pool holds of every version or image that is pinned there or present anywhere."""
     live, pins, rows = live_nodes([pool])[pool.id], live_pins([pool])[pool.id], entry_rows([pool])
     states = {node.id: counted_state(node, pool, now) for node in live}
     present = {row.artifact_id for node in live for row in rows[node.id] if row.state not in GONE}
-    versions = _versions(present | {pin.version.artifact_id for pin in pins if pin.version.artifact_id})
-    columns = [_column(version, pins) for version in versions]
+    wants = [*weights_wanted(pins), *(images_wanted(pins) if holds_images(pool) else [])]
+    shown = present | {want.artifact.pk for want in wants}
+    versions = _versions(shown)
+    images = _images(shown - {version.artifact_id for version in versions}, wants)
+    columns = [_column(version, wants) for version in versions] + [_column(image, wants) for image in images]
     lines = {node.id: tuple(_line(node, states[node.id], rows[node.id], columns)) for node in live}
     plain = (NodeState.READY, NodeState.UNKNOWN)  # what is unknown is hatched
-    return Matrix(tuple(live), versions, lines, {key: state for key, state in states.items() if state not in plain})
+    marks = {key: state for key, state in states.items() if state not in plain}
+    return Matrix(tuple(live), versions, images, lines, marks)
 
 
 class _Column(NamedTuple):
@@ -62,10 +72,10 @@ class _Column(NamedTuple):
     pins: Sequence[Pin]
 
 
-def _column(version: ModelVersion, pins: Iterable[Pin]) -> _Column:
-    assert version.artifact is not None  # found by it
-    mine = [pin for pin in pins if pin.version.artifact_id == version.artifact_id]
-    return _Column(version.artifact.id, version.artifact.size_bytes, any(map(is_everywhere, mine)), mine)
+def _column(column: ModelVersion | Image, wants: Iterable[Want]) -> _Column:
+    assert column.artifact is not None  # found by it
+    mine = [want.pin for want in wants if want.artifact.pk == column.artifact_id]
+    return _Column(column.artifact.id, column.artifact.size_bytes, any(map(is_everywhere, mine)), mine)
 
 
 def _line(node: Node, state: NodeState, rows: Iterable[EntryRow], columns: Iterable[_Column]) -> Iterator[MatrixCell]:
@@ -93,3 +103,16 @@ def _versions(artifact_ids: Iterable[UUID]) -> tuple[ModelVersion, ...]:
     for version in rows.defer("artifact__manifest").order_by("model__name", "version"):
         found.setdefault(version.artifact_id, version)
     return tuple(found.values())
+
+
+def _images(artifact_ids: Iterable[UUID | None], wants: Iterable[Want]) -> tuple[Image, ...]:
+    """One image for each digest, by reference: the one that a pin names before others of the same digest."""
+    missing = set(artifact_ids)
+    if not missing:
+        return ()
+    found = {want.artifact.pk: want.image for want in reversed(list(wants)) if want.image is not None}
+    if left := missing - found.keys():
+        rows = Image.objects.filter(artifact__in=left).select_related("artifact").defer("artifact__manifest")
+        for image in rows.order_by("reference", "pk"):
+            found.setdefault(image.artifact_id, image)  # type: ignore[arg-type]  # filtered by it
+    return tuple(sorted((found[key] for key in missing if key in found), key=lambda image: image.reference))

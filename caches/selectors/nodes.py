@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -29,7 +29,8 @@ from django.utils import timezone
 from caches.domain.demand import selects
 from caches.domain.pool_view import PlacementType
 from caches.models import CacheEntry, Pin
-from caches.selectors.live_pins import live_pins
+from caches.selectors.image_demand import holds_images
+from caches.selectors.live_pins import Want, images_wanted, live_pins, weights_wanted
 from controlplane.accounts.access import targets_filter
 from controlplane.clusters.documents import Action, EntryState, NodeState
 from controlplane.clusters.models import Cluster, Node, NodePool
@@ -40,12 +41,14 @@ Targets = frozenset[str] | None  # accounts.access.readable_targets
 
 @dataclass(frozen=True, slots=True)
 class NodeCoverage:
-    """Pinned artifacts that belong on a node, and those that are verified there now."""
+    """Pinned weights that belong on a node, and those that are verified there now. ``images`` is the same of images,
+    None where none belongs there."""
 
     required: int = 0
     ready: int = 0
     bytes_required: int = 0
     bytes_ready: int = 0
+    images: NodeCoverage | None = None
 
 
 def clusters_list(*, targets: Targets = None) -> QuerySet[Cluster]:
@@ -153,10 +156,17 @@ def _copies_by_node(nodes: Sequence[Node]) -> Mapping[UUID, Mapping[UUID | None,
 def _coverage(node: Node, pins: Sequence[Pin], copies: Mapping[UUID | None, _Copy]) -> NodeCoverage:
     if node.lost_at is not None:
         return NodeCoverage()
+    found = _counted(node, weights_wanted(pins), copies)
+    images = images_wanted(pins) if node.pool is not None and holds_images(node.pool) else []
+    counted = _counted(node, images, copies)
+    return replace(found, images=counted) if counted.required else found
+
+
+def _counted(node: Node, wants: Sequence[Want], copies: Mapping[UUID | None, _Copy]) -> NodeCoverage:
     needed = {
-        pin.version.artifact_id: pin.version.artifact.size_bytes  # type: ignore[union-attr]  # filtered above
-        for pin in pins
-        if _belongs(pin, node, copies.get(pin.version.artifact_id))
+        want.artifact.pk: want.artifact.size_bytes
+        for want in wants
+        if _belongs(want.pin, node, copies.get(want.artifact.pk))
     }
     fresh = not node.silent  # type: ignore[attr-defined]  # annotated by nodes_list
     ready = {

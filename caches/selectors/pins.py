@@ -18,6 +18,7 @@ from caches.domain.text import plural
 from caches.models import Pin, PoolLoop
 from caches.selectors.entries import UNKNOWN, entries_list
 from caches.selectors.nodes import Targets
+from caches.selectors.pin_artifacts import gate_artifact
 from controlplane.accounts.access import is_within, targets_filter
 from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.models import Node, NodePool
@@ -37,7 +38,8 @@ class PinCondition:
 
 @dataclass(frozen=True, slots=True)
 class PinStatus:
-    """Nodes that shall hold the artifact, that hold it verified, and that failed. ``eta_seconds`` None: unknown."""
+    """Nodes that shall hold the weights, that hold them verified, and that failed; of a pin of an image alone, that.
+    ``eta_seconds`` None: unknown."""
 
     target: int
     ready: int
@@ -48,12 +50,14 @@ class PinStatus:
 
 def pins_list(*, targets: Targets = None) -> QuerySet[Pin]:
     """Live pins with version, artifact and pools; a pin is visible when one of its pools is."""
-    rows = Pin.objects.filter(removed_at__isnull=True).select_related("version__model", "version__artifact")
+    related = ("version__model", "version__artifact", "version__image__artifact", "image__artifact", "endpoint")
+    rows = Pin.objects.filter(removed_at__isnull=True).select_related(*related)
     if targets is not None:
         visible = Pin.objects.filter(targets_filter(targets, cluster="pools__cluster__name", pool="pools__name"))
         rows = rows.filter(pk__in=visible.values("pk"))
     pools = NodePool.objects.select_related("cluster").order_by("cluster__name", "name")
-    return rows.defer("version__artifact__manifest").prefetch_related(Prefetch("pools", queryset=pools))
+    manifests = [f"{path}artifact__manifest" for path in ("version__", "version__image__", "image__")]
+    return rows.defer(*manifests).prefetch_related(Prefetch("pools", queryset=pools))
 
 
 def pin_get(*, pin_id: UUID, targets: Targets = None) -> Pin:
@@ -104,8 +108,8 @@ class _Copies:
     def __init__(self, pins: Sequence[Pin], pool_ids: Iterable[UUID], now: datetime) -> None:
         rows: QuerySet[Any] = entries_list(now=now).filter(node__pool__in=list(pool_ids), node__lost_at__isnull=True)
         self._rows = rows.prefetch_related(None).order_by()
-        choosing = {pin.version.artifact_id for pin in pins if pin.node_selector}
-        whole = {pin.version.artifact_id for pin in pins if not pin.node_selector}
+        choosing = {_artifact_id(pin) for pin in pins if pin.node_selector}
+        whole = {_artifact_id(pin) for pin in pins if not pin.node_selector}
         self._by_pool = self._groups("node__pool", whole) if whole else {}
         self._by_node = self._groups("node", choosing) if choosing else {}
 
@@ -122,11 +126,17 @@ class _Copies:
 
     def of(self, pin: Pin, pool: NodePool, nodes: Iterable[Node]) -> list[_Group]:
         """Those of the pin's artifact on these nodes of the pool, which are the ones that the pin selects."""
-        artifact = pin.version.artifact_id
-        assert artifact is not None  # an Available version has one
+        artifact = _artifact_id(pin)
+        if artifact is None:
+            return []  # of an image that has none any more
         if not pin.node_selector:
             return self._by_pool.get((artifact, pool.id), [])
         return [group for node in nodes for group in self._by_node.get((artifact, node.id), ())]
+
+
+def _artifact_id(pin: Pin) -> UUID | None:
+    artifact = gate_artifact(pin)
+    return artifact.pk if artifact is not None else None
 
 
 def _refusals(pool_ids: Iterable[UUID]) -> Mapping[str, Sequence[Mapping[str, Any]]]:

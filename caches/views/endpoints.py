@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from django.contrib import messages
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -16,7 +17,14 @@ from caches.filters import EndpointFilter
 from caches.forms import EndpointForm, HearthForm
 from caches.models import Rollout
 from caches.models.rollouts import FINAL_STATES
-from caches.selectors.endpoints import endpoint_get, endpoints_list, rollout_get, rollout_nodes, rollouts_list
+from caches.selectors.endpoints import (
+    endpoint_get,
+    endpoints_list,
+    rollout_get,
+    rollout_nodes,
+    rollout_warmth,
+    rollouts_list,
+)
 from caches.services.endpoint_documents import EndpointPreview, endpoint_apply, endpoint_preview, manifest_read
 from caches.services.endpoint_documents import rollout_rollback as roll_back
 from caches.services.rollouts import rollout_release
@@ -56,11 +64,14 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
         request, rows, _rollout_columns(), name="rollouts", caption="Rollouts", url=lambda row: _url(found),
         default_sort="-number",
     )  # fmt: skip
+    back = _way_back(rows, newest)
     context = {
         "endpoint": found,
         "state": found.status.get("state") or "Pending",
         "newest": newest,
         "current": current if newest is None or current is None or current.pk != newest.pk else None,
+        "back": back,
+        "warm": rollout_warmth(back) if back is not None else None,
         "blocking": _blocking(newest),
         "instances": found.instances.select_related("node"),
         "conditions": [one for one in found.status.get("conditions") or () if isinstance(one, dict)],
@@ -78,6 +89,13 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
         tables=(table,),
         suffix=suffix,
     )
+
+
+def _way_back(rows: QuerySet[Rollout], newest: Rollout | None) -> Rollout | None:
+    """What served before the newest one, while that is on its way or what it replaced is held."""
+    if newest is None or newest.previous_id is None or (newest.state in FINAL_STATES and newest.state != "Failed"):
+        return None
+    return rows.filter(pk=newest.previous_id).first()
 
 
 def _blocking(newest: Rollout | None) -> list[Target]:
@@ -178,3 +196,8 @@ def _rollout_columns() -> list[Column]:
         Column("weights", "Weights", lambda r: r.source),
         Column("image", "Image", lambda r: r.image),
     ]
+
+
+def _digest(row: Rollout) -> str:
+    image = row.resolved_image
+    return image.artifact.digest if image is not None and image.artifact is not None else ""

@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 from caches import charts
 from caches.domain.labels import is_ready_label, ready_label
 from caches.filters import NodeFilter
-from caches.models import ModelVersion
+from caches.models import Image, ModelVersion
 from caches.selectors.coverage import pools_coverage
 from caches.selectors.entries import artifact_name, entries_list
 from caches.selectors.loop_words import next_step_of
@@ -34,7 +34,7 @@ from caches.views.columns import entry_columns, entry_export_columns
 from caches.views.entries import entry_actions
 from caches.views.fleet_columns import forecast_columns, forecast_export_columns, node_columns, pool_columns
 from controlplane.accounts.models import Role
-from controlplane.clusters.documents import NodeState
+from controlplane.clusters.documents import ArtifactKind, NodeState
 from controlplane.clusters.models import Node, NodePool
 from controlplane.errors import Missing
 from controlplane.web.formats import bytes_text, percent_text
@@ -181,7 +181,7 @@ def node(request: HttpRequest, node_id: UUID, suffix: str = "") -> HttpResponse:
 HEATMAP_LINKS = charts.Links(
     node=node_url,
     reason=lambda node: f"?{urlencode({'why': node.name})}#why-{node.id}",
-    version=version_url,
+    column=lambda one: version_url(one) if isinstance(one, ModelVersion) else reverse("image", args=[one.pk]),
 )
 
 
@@ -213,18 +213,25 @@ def pool_named(name: str, targets: frozenset[str] | None) -> NodePool:
 
 
 def _labels(found: Node) -> tuple[list[tuple[str, str, list[str]]], list[tuple[str, str]]]:
-    """The node's ready-labels as (label, page, versions that it stands for), and its other labels."""
+    """The node's ready-labels as (label, page, versions or images that it stands for), and its other labels."""
     ready = {name for name in found.labels if is_ready_label(name)}
-    named: dict[str, ModelVersion] = {}
+    named: dict[str, str] = {}
     shared: dict[str, list[str]] = {}
     rows = ModelVersion.objects.filter(artifact__isnull=False).select_related("model", "artifact") if ready else ()
     for version in rows and rows.defer("artifact__manifest").order_by("model__name", "version"):
         assert version.artifact is not None  # filtered
         label = ready_label(version.artifact.digest)
         if label in ready:
-            named.setdefault(label, version)
+            named.setdefault(label, version_url(version))
             shared.setdefault(label, []).append(version.full_name)
-    shown = [(label, version_url(named[label]) if label in named else "", shared.get(label, [])) for label in ready]
+    images = Image.objects.filter(artifact__isnull=False).select_related("artifact") if ready - shared.keys() else ()
+    for image in images and images.defer("artifact__manifest").order_by("reference"):
+        assert image.artifact is not None  # filtered
+        label = ready_label(image.artifact.digest, ArtifactKind.IMAGE)
+        if label in ready:
+            named.setdefault(label, reverse("image", args=[image.pk]))
+            shared.setdefault(label, []).append(image.full_name)
+    shown = [(label, named.get(label, ""), shared.get(label, [])) for label in ready]
     return sorted(shown, key=lambda one: (not one[2], one[2], one[0])), sorted(
         (name, value) for name, value in found.labels.items() if name not in ready
     )

@@ -66,6 +66,8 @@ def test_it_shows_an_endpoint_on_its_way(served: EndpointWorld, viewer_api: Api)
     assert rollout["version"]["digest"] == version.artifact.digest  # type: ignore[union-attr]
     assert {node["node"]: node["state"] for node in rollout["nodes"]} == {"n1": "Ready", "n2": "Absent"}
     assert rollout["links"]["ui"].endswith(f"/endpoints/{item['id']}")
+    assert rollout["warm"] == {"weights": {"ready": 1, "targets": 2}, "image": None}
+    assert (rollout["previous"], rollout["image_digest"]) == (None, None)
 
 
 @pytest.mark.parametrize("status", [{}, {"conditions": "x", "state": 5, "replicas": "y"}, {"conditions": [1, {}]}])

@@ -15,6 +15,7 @@ from django.utils import timezone
 from caches.domain.images import parse_reference
 from caches.models import CacheEntry, Image, Pin
 from caches.selectors.endpoint_targets import CacheTargets
+from caches.selectors.endpoints import Warmth, rollout_warmth
 from caches.services.endpoint_images import registry_connection
 from caches.services.endpoint_mirrors import IMAGE_KINDS, WEIGHTS_KINDS
 from caches.services.endpoint_pins import image_pin_ensure, pins_release
@@ -225,6 +226,9 @@ def test_going_back_runs_what_is_held_whatever_the_tag_names_by_then(served: Ima
     assert served.rollout.state == "Holding"
     moved = served.registry.push(VLLM, "three")
     image_check(image_id=Image.objects.get(reference=VLLM).pk)
+    assert served.rollout.previous is not None
+    warm = rollout_warmth(served.rollout.previous)
+    assert (warm.weights, warm.image) == (Warmth(2, 2), Warmth(2, 2)), "it says so before anybody goes back"
 
     served.apply(metadata__annotations=HOLD)
     served.round()

@@ -32,7 +32,7 @@ def test_it_names_ready_labels_by_the_versions_that_they_stand_for(stage: Stage,
     ready = facts["Labelled ready"]
     assert [one.text for one in ready.all("ul")[0].all("li")] == [
         "Ready llama v1, twin v9",
-        "No version that is registered here",
+        "No version or image that is registered here",
     ]
     assert ready.all("a")[0].attrs["href"] == "/models/llama/versions/v1"
     raw = ready.one("details", id="raw-labels")

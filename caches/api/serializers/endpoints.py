@@ -104,6 +104,14 @@ class RolloutVersionSerializer(serializers.Serializer[Any]):
     digest = serializers.CharField(source="artifact.digest", allow_null=True, default=None)
 
 
+class RolloutPreviousSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    number = serializers.IntegerField()
+    weights = serializers.CharField(source="source")
+    image = serializers.CharField()
+    image_digest = serializers.CharField(source="resolved_image.artifact.digest", allow_null=True, default=None)
+
+
 class RolloutSerializer(ObjectSerializer):
     endpoint_id = serializers.UUIDField()
     cluster = serializers.CharField(source="endpoint.cluster.name")
@@ -114,8 +122,12 @@ class RolloutSerializer(ObjectSerializer):
     reason = serializers.CharField()
     message = serializers.CharField()
     weights = serializers.CharField(source="source", help_text="where they come from")
-    image = serializers.CharField()
+    image = serializers.CharField(help_text="as the document says it")
+    image_digest = serializers.CharField(
+        source="resolved_image.artifact.digest", allow_null=True, default=None, help_text="null while it is not known"
+    )
     version = RolloutVersionSerializer(allow_null=True)
+    previous = RolloutPreviousSerializer(allow_null=True, help_text="what served when it began")
     previous_number = serializers.IntegerField(source="previous.number", allow_null=True, default=None)
     state_since = serializers.DateTimeField()
     opened_at = serializers.DateTimeField(allow_null=True, help_text="when its gate opened")
@@ -134,12 +146,29 @@ class RolloutNodeSerializer(serializers.Serializer[Any]):
     unknown = serializers.BooleanField(help_text="the node has not been heard of lately")
 
 
+class WarmthSerializer(serializers.Serializer[Any]):
+    ready = serializers.IntegerField(help_text="target nodes that hold it now")
+    targets = serializers.IntegerField()
+
+
+class RolloutWarmthSerializer(serializers.Serializer[Any]):
+    """What going back to this rollout would find; null: it has none such, or it is not known what it was."""
+
+    weights = WarmthSerializer(allow_null=True)
+    image = WarmthSerializer(allow_null=True)
+
+
 class RolloutDetailSerializer(RolloutSerializer):
     nodes = serializers.SerializerMethodField()
+    warm = serializers.SerializerMethodField()
 
     @extend_schema_field(RolloutNodeSerializer(many=True))
     def get_nodes(self, row: Rollout) -> list[dict[str, Any]]:
         return [RolloutNodeSerializer(target).data for target in self.context["nodes"]]
+
+    @extend_schema_field(RolloutWarmthSerializer)
+    def get_warm(self, row: Rollout) -> Any:
+        return RolloutWarmthSerializer(self.context["warm"]).data
 
 
 class EndpointInput(Input):

@@ -110,7 +110,10 @@ class NodeSerializer(ObjectSerializer):
     used_bytes = serializers.IntegerField()
     other_bytes = serializers.IntegerField()
     reserved_bytes = serializers.IntegerField()
-    coverage = CoverageSerializer()
+    coverage = CoverageSerializer(help_text="of weights")
+    image_coverage = CoverageSerializer(
+        source="coverage.images", allow_null=True, help_text="of images; null where none belongs here"
+    )
     labels = LabelsField()
     conditions = serializers.JSONField()
     orphans = serializers.JSONField()
