@@ -32,6 +32,7 @@ from controlplane.clusters.documents import (
     NodeCacheStatus,
     Origin,
     Reason,
+    SourceType,
 )
 from controlplane.clusters.gateway import NotFound
 from controlplane.errors import Permanent
@@ -77,13 +78,22 @@ def manifest_by_pod(source: PodSource, secret: Mapping[str, str], digest: str) -
     """The manifest as the store itself gives it; Permanent(SourceChanged) when it is not the one that is wanted."""
     manifest = manifest_of(open_source(source.connection, secret), source.uri, source.allow, source.ignore)
     if manifest.digest != digest:
-        raise Permanent(
-            "ensure:source:changed",
-            f"{source.uri} holds {manifest.digest} now, not {digest}.",
-            reason=Reason.SOURCE_CHANGED,
-            next_step="Register the version again, or put the files back.",
-        )
+        raise _changed(source, manifest, digest)
     return manifest
+
+
+def _changed(source: PodSource, manifest: Manifest, digest: str) -> Permanent:
+    """A pod knows no more of the version than its digest. The agent, which knows the manifest, compares the bytes of an
+    object that was put back without its checksum; a pod would have to fetch everything to find out that it changed."""
+    detail, step = f"{source.uri} holds {manifest.digest} now, not {digest}", "Register the version again, or put the"
+    bare = [file.path for file in manifest.files if not file.algorithm.is_content]
+    if not bare or source.connection.type is not SourceType.S3:
+        detail, step = f"{detail}.", f"{step} files back."
+    else:
+        more = f" and {len(bare) - 1} more" if len(bare) > 1 else ""
+        detail = f"{detail}: other bytes, or the same ones without a checksum ({bare[0]}{more})."
+        step = f"{step} files back with a CRC64NVME checksum, or let the node's agent fetch it, which can compare them."
+    return Permanent("ensure:source:changed", detail, reason=Reason.SOURCE_CHANGED, next_step=step)
 
 
 def has_begun(store: Store, digest: str) -> bool:
