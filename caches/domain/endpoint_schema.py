@@ -19,7 +19,6 @@ _USED_HERE = {
     "modelSourceConfig.fsxStorage.fileSystemId", "modelSourceConfig.fsxStorage.dnsName",
     "modelSourceConfig.fsxStorage.mountName",
     "modelSourceConfig.huggingFaceModel.modelId", "modelSourceConfig.huggingFaceModel.commitSHA",
-    "modelSourceConfig.huggingFaceModel.tokenSecretRef",
     "modelCacheConfig.weightsCache.enabled", "modelCacheConfig.weightsCache.hostPath",
     "modelCacheConfig.imageCache.enabled",
     "worker.image", "worker.command", "worker.args", "worker.workingDir", "worker.environmentVariables",
@@ -39,6 +38,8 @@ _WITHOUT_EFFECT = {
     "tags": _AWS,
     "invocationEndpoint": "the Service passes every path on to the model server",
     "modelSourceConfig.prefetchEnabled": "weights are read from the node's own store; no copy is made in memory",
+    "modelSourceConfig.huggingFaceModel.tokenSecretRef":
+        "the hub is read with the credentials of a source connection, which may be for this namespace alone",
     "kvCacheSpec": "the model server's own arguments configure its KV cache",
     "intelligentRoutingSpec": _ROUTING,
     "inferenceGateway": _ROUTING,

@@ -2,7 +2,7 @@
 
 from caches.models.catalogue import Artifact, DriftState, Model, ModelVersion, SourceConnection, VersionState
 from caches.models.entries import CacheEntry, ConsumerSeen, EntryChange, Transfer
-from caches.models.images import Image, ImageHold, ImageState
+from caches.models.images import Image, ImageHold, ImageState, PullSecret
 from caches.models.launches import Launch, LaunchCount, LaunchHour, LaunchObservation
 from caches.models.loop import NodeProjection, PoolLoop, PublishedManifest, UnknownCopy, Webhook, WebhookDelivery
 from caches.models.pins import GateType, Pin
@@ -28,6 +28,7 @@ __all__ = [
     "Pin",
     "PoolLoop",
     "PublishedManifest",
+    "PullSecret",
     "Rollout",
     "ShownMirror",
     "SourceConnection",

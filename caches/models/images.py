@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from caches.models.catalogue import Artifact, SourceConnection
-from controlplane.clusters.models import NodePool
+from controlplane.clusters.models import Cluster, NodePool
 from controlplane.models_base import Row
 
 
@@ -84,3 +84,16 @@ class ImageHold(Row):
     class Meta:
         ordering = ["reference"]
         constraints = [models.UniqueConstraint(fields=["pool", "artifact"], name="caches_hold_once")]
+
+
+class PullSecret(Row):
+    """Credentials of a Registry connection where the holders of a cluster run, as they were last applied."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="pull_secrets")
+    connection = models.ForeignKey(SourceConnection, null=True, on_delete=models.SET_NULL, related_name="pull_secrets")
+    name = models.CharField(max_length=253)
+    content_mac = models.CharField(max_length=64, blank=True, default="")  # keyed, so that it tells nothing of them
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="caches_pull_secret_once")]

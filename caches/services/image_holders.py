@@ -16,6 +16,7 @@ from caches.domain.plans import Plan
 from caches.domain.pool_view import PoolView
 from caches.models import Image, ImageHold
 from caches.selectors.image_demand import held_reference, holds_images, image_rows
+from caches.services.image_secrets import pull_secret_name, pull_secrets_apply, pull_secrets_release
 from controlplane.clusters.codec import dumps
 from controlplane.clusters.documents import POOL_LABEL, Action, ArtifactKind
 from controlplane.clusters.gateway import ClusterGateway, Conflict, ImageHolder, NotApplicable, Refused
@@ -34,14 +35,16 @@ def image_holders_apply(
     wanted = _wanted(nodes, view, plan)
     known = {hold.artifact.digest: hold for hold in _holds(pool)}
     if not wanted and not known:
-        return []
+        return pull_secrets_release(cluster=pool.cluster, gateway=gateway)
     images = image_rows(wanted.keys() | known.keys())
-    problems: list[str] = []
+    # Before the holders that name them.
+    needed = [images[digest] for digest in sorted(wanted.keys() & images.keys())]
+    problems = pull_secrets_apply(cluster=pool.cluster, images=needed, gateway=gateway)
     for digest in sorted(known.keys() - wanted.keys()):
         problems += _let_go(pool, known[digest], gateway)
     for digest in sorted(wanted.keys() & images.keys()):
         problems += _hold(pool, images[digest], wanted[digest], known.get(digest), gateway, now)
-    return problems
+    return problems + pull_secrets_release(cluster=pool.cluster, gateway=gateway)
 
 
 def _wanted(nodes: Sequence[Node], view: PoolView, plan: Plan) -> Mapping[str, list[str]]:
@@ -62,7 +65,7 @@ def _hold(
         reference=held_reference(image),
         nodes=tuple(sorted(nodes)),
         node_selector={POOL_LABEL: pool.name},
-        pull_secrets=(image.pull_secret,) if image.pull_secret else (),
+        pull_secrets=_pull_secrets(image),
         helper_image=settings.AGENT_IMAGE,
     )
     spec_hash = hashlib.sha256(dumps(holder).encode()).hexdigest()
@@ -85,6 +88,13 @@ def _hold(
         return [f"{image.reference} cannot be held on {pool.full_name}: {error}"]
     ImageHold.objects.filter(pk=hold.pk).update(spec_hash=spec_hash, applied_at=now)
     return []
+
+
+def _pull_secrets(image: Image) -> tuple[str, ...]:
+    """The one that its registration names, and that of its connection."""
+    connection = image.connection
+    copied = pull_secret_name(connection) if connection is not None and connection.secret_name else ""
+    return tuple(name for name in (image.pull_secret, copied) if name)
 
 
 def _let_go(pool: NodePool, hold: ImageHold, gateway: ClusterGateway) -> list[str]:

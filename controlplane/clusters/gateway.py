@@ -277,6 +277,14 @@ class ClusterGateway(EndpointCalls, Protocol):
         """What the pool's holders say now; a node without a line has no holder."""
         ...
 
+    def apply_pull_secret(self, name: str, registry: str, username: str, password: str) -> None:
+        """Credentials by which the holders that name them pull from this registry (host and port)."""
+        ...
+
+    def delete_pull_secret(self, name: str) -> None:
+        """No error when there is none."""
+        ...
+
     def images_listed(self, node_name: str, node_uid: str) -> frozenset[str] | None:
         """Digests that the node itself says it has, held or not; None where its list does not tell all. It proves
         that something may still be there, never that it can be used."""

@@ -228,6 +228,8 @@ IMAGE_CALLS: tuple[Callable[[ClusterGateway], object], ...] = (
     lambda gateway: gateway.image_holders("pool-a"),
     lambda gateway: gateway.image_presence("pool-a"),
     lambda gateway: gateway.images_listed("n-1", "uid"),
+    lambda gateway: gateway.apply_pull_secret("hearth-pull-a", "registry.invalid", "reader", "secret"),
+    lambda gateway: gateway.delete_pull_secret("hearth-pull-a"),
 )
 AGENT_CALLS: tuple[Callable[[ClusterGateway], object], ...] = (
     lambda gateway: gateway.apply_agent(PoolAgent("pool-a", "image@sha256:0", "/opt/dlami/nvme")),

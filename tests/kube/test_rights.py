@@ -121,6 +121,8 @@ def use_holders(guarded: Guarded, gateway: KubernetesGateway, uid: str) -> None:
     gateway.apply_image_holder(holder)
     gateway.image_holders("gpu")
     gateway.delete_image_holder("gpu", holder.reference)
+    gateway.apply_pull_secret("hearth-pull-test", "registry.invalid", "reader", "secret")
+    gateway.delete_pull_secret("hearth-pull-test")
 
 
 def _holders(guarded: Guarded) -> list[dict[str, Any]]:
@@ -133,6 +135,7 @@ APPLIED: set[Right] = {
     (names.NODES_NAMESPACE, "secrets", "create"),
     (names.NODES_NAMESPACE, "daemonsets", "create"),
     (names.IMAGES_NAMESPACE, "daemonsets", "create"),
+    (names.IMAGES_NAMESPACE, "secrets", "create"),
 }
 
 

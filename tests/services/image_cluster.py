@@ -28,6 +28,7 @@ class ImageGateway:
         self.uids: dict[str, str] = {}
         self.applied = 0
         self.asked: list[str] = []
+        self.pull_secrets: dict[str, tuple[str, str, str]] = {}  # registry, user, password by name
         self.silent = False
 
     def apply_agent(self, agent: PoolAgent) -> None:
@@ -51,6 +52,14 @@ class ImageGateway:
             if of == pool
         }
         return tuple(self.said.get(place, line) for place, line in there.items())
+
+    def apply_pull_secret(self, name: str, registry: str, username: str, password: str) -> None:
+        self._answer()
+        self.pull_secrets[name] = (registry, username, password)
+
+    def delete_pull_secret(self, name: str) -> None:
+        self._answer()
+        self.pull_secrets.pop(name, None)
 
     def images_listed(self, node_name: str, node_uid: str) -> frozenset[str] | None:
         self._answer()

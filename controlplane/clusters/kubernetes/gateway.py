@@ -36,7 +36,12 @@ from controlplane.clusters.kubernetes.endpoint_calls import KubernetesEndpoints
 from controlplane.clusters.kubernetes.errors import Invalid
 from controlplane.clusters.kubernetes.kinds import Kinds
 from controlplane.clusters.kubernetes.manifest_list import published_digests
-from controlplane.clusters.kubernetes.secrets import secret_apply, secret_delete
+from controlplane.clusters.kubernetes.secrets import (
+    pull_secret_apply,
+    pull_secret_delete,
+    secret_apply,
+    secret_delete,
+)
 from controlplane.clusters.kubernetes.taints import taint_set
 from controlplane.clusters.kubernetes.watches import Told, listed, watched
 from controlplane.clusters.kubernetes.workloads import pod_logs, workload_path
@@ -232,6 +237,12 @@ class KubernetesGateway(KubernetesEndpoints):
 
     def delete_secret(self, name: str) -> None:
         secret_delete(self.client, name)
+
+    def apply_pull_secret(self, name: str, registry: str, username: str, password: str) -> None:
+        pull_secret_apply(self.client, name, registry, username, password)
+
+    def delete_pull_secret(self, name: str) -> None:
+        pull_secret_delete(self.client, name)
 
     def set_node_labels(self, node_name: str, node_uid: str, labels: Mapping[str, str | None]) -> None:
         document = {"metadata": {"uid": node_uid, "labels": dict(labels)}}

@@ -38,6 +38,7 @@ SECRETS = f"/api/v1/namespaces/{NODES_NAMESPACE}/secrets"
 EVENTS = f"/api/v1/namespaces/{EVENTS_NAMESPACE}/events"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NODES_NAMESPACE}/daemonsets"
 IMAGE_DAEMON_SETS = f"/apis/apps/v1/namespaces/{IMAGES_NAMESPACE}/daemonsets"
+IMAGE_SECRETS = f"/api/v1/namespaces/{IMAGES_NAMESPACE}/secrets"
 IMAGE_PODS = f"/api/v1/namespaces/{IMAGES_NAMESPACE}/pods"
 
 # Endpoints have the vendor's names, so that its documents apply unchanged.

@@ -1,9 +1,11 @@
-"""Credentials of source connections as Secrets in the nodes' namespace. Their values appear in no message."""
+"""Credentials of source connections as Secrets: in the nodes' namespace for agents, and in that of the images' holders
+for the kubelets that pull them. Their values appear in no message."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Mapping
 
 from controlplane.clusters.gateway import NotFound, Unreachable
@@ -43,7 +45,27 @@ def secret_delete(client: KubeClient, name: str) -> None:
         client.delete(path, uid=metadata["uid"])
 
 
-def _path(name: str) -> str:
+def pull_secret_apply(client: KubeClient, name: str, registry: str, username: str, password: str) -> None:
+    """What holders name among their imagePullSecrets. Written without being read: Hearth may not read it back."""
+    login = {"username": username, "password": password}
+    login["auth"] = base64.b64encode(f"{username}:{password}".encode()).decode()
+    content = json.dumps({"auths": {registry: login}})
+    document = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": names.IMAGES_NAMESPACE, "labels": dict(names.MANAGED_BY)},
+        "type": "kubernetes.io/dockerconfigjson",
+        "data": {".dockerconfigjson": base64.b64encode(content.encode()).decode()},
+    }
+    client.apply(_path(name, names.IMAGE_SECRETS), document, manager=names.MANAGER)
+
+
+def pull_secret_delete(client: KubeClient, name: str) -> None:
+    """No error when there is none. Only names of Hearth's own making are passed here."""
+    client.delete(_path(name, names.IMAGE_SECRETS))
+
+
+def _path(name: str, folder: str = names.SECRETS) -> str:
     if not names.is_object_name(name):
         raise NotFound(f"{name!r:.80} cannot be the name of a Secret.")
-    return f"{names.SECRETS}/{name}"
+    return f"{folder}/{name}"

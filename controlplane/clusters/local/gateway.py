@@ -163,6 +163,12 @@ class LocalGateway(LocalEndpoints):
     def image_presence(self, pool: str) -> tuple[ImagePresence, ...]:
         _no("container images")
 
+    def apply_pull_secret(self, name: str, registry: str, username: str, password: str) -> None:
+        _no("container images")
+
+    def delete_pull_secret(self, name: str) -> None:
+        _no("container images")
+
     def images_listed(self, node_name: str, node_uid: str) -> frozenset[str] | None:
         _no("container images")
 
