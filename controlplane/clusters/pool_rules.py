@@ -13,6 +13,7 @@ from controlplane.errors import FieldError
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LABEL = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 MOST_SOURCE_PATHS = 20
+STORE = "hearth"  # the folder of a cache path that an agent keeps
 _VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 
 # A value's rule answers with what is wrong about it, or None.
@@ -82,6 +83,13 @@ def _path(value: Any) -> str | None:
     return None if fine else "must be an absolute folder other than /, without . and .."
 
 
+def _cache_path(value: Any) -> str | None:
+    if (problem := _path(value)) is not None:
+        return problem
+    # One folder has one spelling, by which pools, admission and consumers know it.
+    return "must not end with /, nor hold //" if value.endswith("/") or "//" in value else None
+
+
 def _paths(value: Any) -> str | None:
     if not isinstance(value, list | tuple) or len(value) > MOST_SOURCE_PATHS:
         return f"must be a list of at most {MOST_SOURCE_PATHS} folders"
@@ -96,7 +104,7 @@ def _paths(value: Any) -> str | None:
 FIELDS: Mapping[str, Rule] = {
     "selector": _selector,
     "priority": _whole(-1000, 1000),
-    "cache_path": _path,
+    "cache_path": _cache_path,
     "source_paths": _paths,
     "high_watermark": _number(0.01, 1),
     "low_watermark": _number(0.01, 1),
@@ -112,6 +120,18 @@ FIELDS: Mapping[str, Rule] = {
     "freshness_seconds": _number(1, 86400),
     "scrub_interval_seconds": _number(1, 366 * 86400),
 }
+
+
+def store_problem(cache_path: str, others: Mapping[str, str]) -> str | None:
+    """What is wrong with this folder beside the cache paths of other pools, by name. Equal ones are in order, and so is
+    one that lies in another outside of its store."""
+    mine = cache_path.rstrip("/")
+    for name, path in sorted(others.items()):
+        theirs = path.rstrip("/")
+        for inner, outer in ((mine, theirs), (theirs, mine)):
+            if f"{inner}/".startswith(f"{outer}/{STORE}/"):
+                return f"would have the cache path {inner} in {outer}/{STORE}, a store ({name} is the other pool)"
+    return None
 
 
 def pool_problems(given: Mapping[str, Any], merged: Mapping[str, Any]) -> Sequence[FieldError]:

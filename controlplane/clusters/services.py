@@ -20,7 +20,7 @@ from controlplane.clusters.node_rows import (
     nodes_changed,
     nodes_relisted,
 )
-from controlplane.clusters.pool_rules import FIELDS, pool_problems, valid_name
+from controlplane.clusters.pool_rules import FIELDS, pool_problems, store_problem, valid_name
 from controlplane.clusters.registry import address_problem, cluster_answer
 from controlplane.clusters.sinks import tell_pools_changed
 from controlplane.errors import Clash, FieldError, Invalid, Missing, Stale
@@ -111,6 +111,9 @@ def pool_create_check(*, cluster: Cluster, name: str, given: Mapping[str, Any]) 
     if not valid_name(name):
         problems.append(FieldError("name", "invalid", "must be lower case letters, digits and dashes, at most 63"))
     _refuse("pool", problems)
+    others = dict(NodePool.objects.filter(cluster=cluster).values_list("name", "cache_path"))
+    if problem := store_problem(given.get("cache_path", NodePool().cache_path), others):
+        _refuse("pool", [FieldError("cache_path", "invalid", problem)])
     if NodePool.objects.filter(cluster=cluster, name=name).exists():
         raise _taken("pool", f"{cluster.name}.{name}")
 

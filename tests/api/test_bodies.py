@@ -215,6 +215,7 @@ WRONG_POOLS: list[tuple[dict[str, Any], str]] = [
     ({"scrub_interval_seconds": "inf"}, "scrub_interval_seconds"),
     ({"cache_path": "relative"}, "cache_path"),
     ({"cache_path": "/a/../b"}, "cache_path"),
+    ({"cache_path": "/mnt/nvme/"}, "cache_path"),
     ({"source_paths": ["relative"]}, "source_paths"),
     ({"source_paths": ["/opt/dlami"]}, "source_paths"),
     ({"source_paths": "/fsx"}, "source_paths"),
@@ -235,6 +236,21 @@ def test_it_refuses_a_pool_by_field_when_it_is_made_tried_out_or_changed(admin_a
             told = [error["field"] for error in answer.json().get("errors", ())]
             assert (answer.status_code, told) == (400, [field]), (path, change)
     assert len(admin_api.get("node-pools").json()["items"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("bb.new", "Leave out the cluster, which has a field of its own: new"),  # as every answer shows it
+        ("cc.new", "letters, digits, dashes"),
+        ("bb.", "letters, digits, dashes"),
+        (".new", "letters, digits, dashes"),
+    ],
+)
+def test_it_says_what_to_do_with_a_name_that_was_copied_from_an_answer(admin_api: Api, name: str, says: str) -> None:
+    populate()
+    [error] = admin_api.call("POST", "node-pools", POOL | {"name": name}).json()["errors"]
+    assert error["field"] == "name" and says in error["detail"]
 
 
 WRONG_OTHERS: list[tuple[str, dict[str, Any], str]] = [

@@ -62,6 +62,8 @@ def test_it_answers_to_a_number_that_is_none(field: str, value: object) -> None:
         ("/..", False),
         ("//", False),
         ("//nvme", False),
+        ("/nvme/", False),
+        ("/mnt//nvme", False),
         ("", False),
         ("nvme", False),
         ("/a\0b", False),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.clusters.models import NodePool
-from controlplane.clusters.pool_rules import FIELDS, PoolChoice, pool_problems, pools_of, valid_name
+from controlplane.clusters.pool_rules import FIELDS, PoolChoice, pool_problems, pools_of, store_problem, valid_name
 from controlplane.ids import new_id
 
 DEFAULTS: dict[str, Any] = {name: getattr(NodePool(), name) for name in FIELDS}
@@ -121,6 +121,25 @@ def test_it_takes_names_that_fit(name: str) -> None:
 def test_its_sources_are_folders_apart_from_its_store(paths: Any, fine: bool) -> None:
     given = {"source_paths": paths}
     assert [problem.field for problem in pool_problems(given, DEFAULTS | given)] == ([] if fine else ["source_paths"])
-    moved = {"cache_path": "/fsx/cache/"}
+    moved = {"cache_path": "/fsx/cache"}
     if paths == ["/fsx", "/mnt/share"]:
         assert [problem.field for problem in pool_problems(moved, DEFAULTS | given | moved)] == ["source_paths"]
+
+
+@pytest.mark.parametrize(
+    ("path", "fine"),
+    [
+        ("/mnt/nvme", True),
+        ("/mnt/nvme2", True),
+        ("/mnt/nvme/sub", True),  # beside the store, not in it
+        ("/mnt", True),
+        ("/mnt/nvme/hearth", False),
+        ("/mnt/nvme/hearth/weights/x", False),
+        ("/mnt/nvme/hearth-of-others", True),
+        ("/srv", False),  # its store would be /srv/hearth, which holds another pool's folder
+    ],
+)
+def test_no_pools_folder_lies_in_the_store_of_another(path: str, fine: bool) -> None:
+    problem = store_problem(path, {"a": "/mnt/nvme/", "b": "/srv/hearth/cache"})
+    assert (problem is None) is fine
+    assert fine or ("a is the other" in str(problem)) is (path != "/srv")

@@ -100,6 +100,17 @@ def test_it_names_the_setting_that_is_wrong(cluster: Cluster, field: str, value:
     assert _audit() == []
 
 
+def test_a_folder_in_the_store_of_another_pool_is_refused(cluster: Cluster) -> None:
+    pool_create(actor=ADA, cluster_id=cluster.pk, name="a", selector=A, settings={"cache_path": "/mnt/a"})
+    other = {"hearth.dev/pool": "pool-b"}
+    with pytest.raises(Invalid) as told:
+        pool_create(
+            actor=ADA, cluster_id=cluster.pk, name="b", selector=other, settings={"cache_path": "/mnt/a/hearth/b"}
+        )
+    assert [error.field for error in told.value.errors] == ["cache_path"]
+    pool_create(actor=ADA, cluster_id=cluster.pk, name="c", selector=other, settings={"cache_path": "/mnt/a"})
+
+
 @pytest.mark.parametrize("name", ["", "Pool", "a.b", "-a", "x" * 64, "a/b"])
 def test_it_takes_only_names_that_fit_into_an_address(cluster: Cluster, name: str) -> None:
     with pytest.raises(Invalid) as told:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -51,9 +51,23 @@ class ConditionSerializer(serializers.Serializer[Any]):
 class NameField(serializers.SlugField):
     """A name in a body. A number is refused instead of becoming text: it is not what somebody called the thing."""
 
+    default_error_messages: ClassVar[dict[str, Any]] = {
+        "invalid": "A name has letters, digits, dashes and underscores, and nothing else."
+    }
+
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
             self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class PartNameField(NameField):
+    """The name of something that is shown as ``cluster.name``, in a body that has the cluster as a field of its own."""
+
+    def to_internal_value(self, data: Any) -> str:
+        cluster, dot, name = data.partition(".") if isinstance(data, str) else ("", "", "")
+        if dot and name and cluster == self.parent.initial_data.get("cluster", cluster):
+            raise serializers.ValidationError(f"Leave out the cluster, which has a field of its own: {name}", "invalid")
         return super().to_internal_value(data)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from caches.api.serializers.common import LabelsField, NameField, ObjectSerializer
+from caches.api.serializers.common import LabelsField, NameField, ObjectSerializer, PartNameField
 from caches.selectors.nodes import free_bytes, last_known
 from controlplane.clusters.documents import NodeState
 from controlplane.clusters.models import ClusterType, Node
@@ -81,7 +81,7 @@ class NodePoolChanges(Input):
 
 class NodePoolInput(NodePoolChanges):
     cluster = NameField(max_length=63)
-    name = NameField(max_length=63)
+    name = PartNameField(max_length=63)
     selector = LabelsField(allow_empty=False)
     cache_path = serializers.CharField(required=False, max_length=500)
 
