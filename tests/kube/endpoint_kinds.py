@@ -31,19 +31,25 @@ def endpoint_kinds(client: KubeClient, *, policies: bool = False) -> Iterator[No
     try:
         yield
     finally:
-        remove_policies(client, objects)
-        for item in objects:
-            if item["apiVersion"].startswith("rbac."):
-                client.delete(object_path(client, item))
-        until(lambda: not hearth_may(client), "nobody has a right to them any more")
-        definitions = [item for item in objects if item["kind"] == DEFINITION]
-        for item in definitions:
-            release(client, item["spec"]["names"]["plural"])
+        remove_kinds(client)
+
+
+def remove_kinds(client: KubeClient) -> None:
+    """Everything of deploy/endpoints, and every object of those kinds; as if it had never been there."""
+    objects = documents(ENDPOINTS)
+    remove_policies(client, objects)
+    for item in objects:
+        if item["apiVersion"].startswith("rbac."):
             client.delete(object_path(client, item))
-        for item in definitions:
-            path = object_path(client, item)
-            until(lambda path=path: not answers(client, path), "the definition is gone")  # type: ignore[misc]
-        until(lambda: not answers(client, API), "the kinds are gone")
+    until(lambda: not hearth_may(client), "nobody has a right to them any more")
+    definitions = [item for item in objects if item["kind"] == DEFINITION]
+    for item in definitions:
+        release(client, item["spec"]["names"]["plural"])
+        client.delete(object_path(client, item))
+    for item in definitions:
+        path = object_path(client, item)
+        until(lambda path=path: not answers(client, path), "the definition is gone")  # type: ignore[misc]
+    until(lambda: not answers(client, API), "the kinds are gone")
 
 
 def release(client: KubeClient, plural: str) -> None:

@@ -22,20 +22,26 @@ from redis import Redis
 
 from caches.agent.store import name_of
 from controlplane.clusters.kubernetes import names
+from controlplane.embedded import ports
 from controlplane.embedded.kube import cgroups
 from controlplane.embedded.kube.node import KubeNode
 from controlplane.embedded.seaweed import S3
 from tests.kube.deployed import Site, Web, blocks
+from tests.kube.endpoint_kinds import API, remove_kinds
+from tests.kube.endpoint_server import server_image
 from tests.kube.forward import Forward
-from tests.kube.hearth import LABEL, MIB, noise
+from tests.kube.hearth import MIB, noise
+from tests.kube.installed import answers
 from tests.kube.real import InstalledKube, shared
+from tests.kube.tutorial import AWAY, NODES_AND_STORE, SERVE, Tutorial
 from tests.sources.conftest import Bucket, make_bucket
 from tests.waiting import until
 
+__all__ = ["server_image"]  # a fixture
 pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(1800)]
 
 DATABASE = "hearth_installed"
-POOL = "walk"
+POOL = "serving"  # as the tutorial calls it
 SIZE = 16 * MIB
 
 
@@ -87,10 +93,18 @@ def site(
         metrics_token="sesame",
         models_json=json.dumps(bucket.secret),
     )
-    installed_kube.client.merge(f"{names.NODES}/node-a", {"metadata": {"labels": {LABEL: POOL}}}, manager="test")
+    client = installed_kube.client
+    # What serves runs where accelerators are.
+    gpu = [{"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": "1"}]
+    client.patch(f"{names.NODES}/node-a/status", gpu, manager="test")
     yield made
     made.clear()
-    installed_kube.client.delete(f"{names.DAEMON_SETS}/hearth-agent-{POOL}")
+    client.delete(f"{names.DAEMON_SETS}/hearth-agent-{POOL}")
+    for binding in ("hearth-endpoints", "hearth-services"):
+        client.delete(f"/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings/{binding}")
+    if answers(client, API):
+        remove_kinds(client)
+    client.merge(f"{names.NODES}/node-a", {"metadata": {"labels": {"example.com/pool": None}}}, manager="test")
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)")
     with Redis.from_url(at(valkey_url, urlsplit(valkey_url).netloc.rpartition("@")[2], "/7")) as broker:
@@ -155,8 +169,25 @@ def workers(nodes: list[KubeNode]) -> list[int]:
     return found
 
 
+def serves_as_the_tutorial_says(tutorial: Tutorial) -> None:
+    """What it promises: a cluster that answers, a pod that starts warm, a server that has its model."""
+    _, made, _ = tutorial.walk(NODES_AND_STORE)
+    cluster, pool, store = (json.loads(line) for line in made.splitlines() if line.startswith("{"))
+    assert (cluster["error"], pool["name"]) == ("", f"prod.{POOL}"), "web has a token with which it can try the cluster"
+    assert store["name"] == "models"
+    *_, found, answer = tutorial.walk(SERVE)
+    assert json.loads(found)["found"] == "hit"
+    assert json.loads(answer)["files"] == {name: len(content) for name, content in files("llama").items()}
+    tutorial.walk(AWAY)
+
+
 def test_it_is_installed_as_the_runbook_says_and_outlives_its_pods(
-    installed_kube: InstalledKube, site: Site, bucket: Bucket, mount: Path, inside: Callable[[str], str]
+    installed_kube: InstalledKube,
+    site: Site,
+    bucket: Bucket,
+    mount: Path,
+    inside: Callable[[str], str],
+    server_image: str,
 ) -> None:
     for name, content in files("llama").items():
         bucket.put(f"llama/{name}", content, ChecksumAlgorithm="SHA256")
@@ -175,14 +206,14 @@ def test_it_is_installed_as_the_runbook_says_and_outlives_its_pods(
         assert (scraped.status, b"hearth_" in scraped.data) == (200, True)
         web.sign_in("ada", password)
 
-        made = web.api("POST", "clusters", {"name": "prod", "type": "Kubernetes", "address": "in-cluster"})
-        assert made["error"] == "", "web has a token with which it can try the cluster"
-        pool = {"cluster": "prod", "name": POOL, "selector": {LABEL: POOL}, "cache_path": str(kube.cache_path)}
-        pool |= {"source_paths": [str(mount)]}
-        web.api("POST", "node-pools", pool | {"status_interval_seconds": 1, "evict_grace_seconds": 0})
-        connection = {"name": "models", "type": "S3", "region": "us-east-1", "secret_name": "models"}
-        place = f"http://{inside(bucket.endpoint)}"
-        web.api("POST", "source-connections", connection | {"endpoint": place, "allowed": [bucket.name]})
+        values = {
+            "NODES": "node-a", "CACHE": str(kube.cache_path), "STORE": f"http://{inside(bucket.endpoint)}",
+            "BUCKET": bucket.name, "MODEL": "llama", "SERVER": server_image, "PORT": str(ports.free_port()),
+        }  # fmt: skip
+        with Tutorial(site, values) as tutorial:
+            serves_as_the_tutorial_says(tutorial)
+        more = {"source_paths": [str(mount)], "status_interval_seconds": 1, "evict_grace_seconds": 0}
+        web.api("PATCH", f"node-pools/prod.{POOL}", more)
         succeeds(web, pinned(web, "llama", "models", f"s3://{bucket.name}/llama"))
         trees = [tree(node, web, "llama")]
         assert holds(trees[0], "llama")
