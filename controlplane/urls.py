@@ -12,6 +12,7 @@ urlpatterns = [
     re_path(r"^api/", no_such_address),
     path("", include("controlplane.web.urls")),
     path("", include("caches.views.urls")),
+    path("", include("routing.views.urls")),
 ]
 
 handler400 = "controlplane.web.errors.bad_request"

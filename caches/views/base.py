@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-from django.contrib.auth.views import redirect_to_login
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
@@ -20,57 +16,21 @@ from django.utils.safestring import SafeString
 from caches.filters import Filters
 from caches.models import ModelVersion
 from caches.selectors.coverage import PoolCoverage
-from caches.selectors.nodes import Targets
 from caches.selectors.overview import Severity, Trouble, stale_reason, troubles
-from controlplane.accounts import access
-from controlplane.accounts.models import Role, User
 from controlplane.clusters.models import Node
 from controlplane.errors import FieldError, Invalid
 from controlplane.web import live
 from controlplane.web.live import Crumb, Health
+from controlplane.web.people import View as View
+from controlplane.web.people import curl as curl
+from controlplane.web.people import may as may
+from controlplane.web.people import readable as readable
+from controlplane.web.people import signed_in as signed_in
+from controlplane.web.people import user_of as user_of
 from controlplane.web.tables import Table, export, wanted_format
 from controlplane.web.tones import Tone
 
-View = Callable[..., HttpResponseBase]
 Row = TypeVar("Row")
-
-
-def signed_in(view: View) -> View:
-    """Only people with some role: others sign in first, or are told which role grants it."""
-
-    @wraps(view)
-    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        if not isinstance(request.user, User):
-            return redirect_to_login(_way_back(request))
-        access.require_anywhere(request.user, Role.VIEWER)
-        return view(request, *args, **kwargs)
-
-    return checked
-
-
-def _way_back(request: HttpRequest) -> str:
-    """Where to go after signing in: here, or for a form that was sent too late the page that it stood on."""
-    if request.method in ("GET", "HEAD"):
-        return request.get_full_path()
-    page = urlsplit(request.headers.get("Referer", ""))
-    if page.netloc != request.get_host():
-        return reverse("overview")
-    return page.path + (f"?{page.query}" if page.query else "")
-
-
-def user_of(request: HttpRequest) -> User:
-    """The signed-in person (signed_in has run)."""
-    assert isinstance(request.user, User)
-    return request.user
-
-
-def readable(request: HttpRequest) -> Targets:
-    """What of the fleet this person may see."""
-    return access.readable_targets(user_of(request))
-
-
-def may(request: HttpRequest, role: Role, target: str = "") -> bool:
-    return access.can(user_of(request), role, target)
 
 
 def health_of(
@@ -160,17 +120,6 @@ def trouble_url(trouble: Trouble) -> str:
         model, _, version = trouble.query.partition("/")
         return reverse("version", args=[model, version])
     return reverse(trouble.page) + (f"?{trouble.query}" if trouble.query else "")
-
-
-def curl(request: HttpRequest, path: str, *, method: str = "GET", body: str = "") -> str:
-    """The same over REST, ready to paste; the token comes from the environment and is never shown."""
-    words = ["curl", "-sS", '-H "Authorization: Bearer $HEARTH_TOKEN"']
-    if method != "GET":
-        words.insert(2, f"-X {method}")
-        words.append('-H "Idempotency-Key: $(uuidgen)"')
-    if body:
-        words.append(f"-H 'Content-Type: application/json' -d {shlex.quote(body)}")
-    return " ".join([*words, f"'{request.build_absolute_uri('/api/v1/' + path)}'"])
 
 
 def version_path(version: ModelVersion) -> str:

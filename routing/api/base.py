@@ -21,8 +21,8 @@ _VARIANT = re.compile(r"[A-Za-z0-9._-]{1,63}")
 
 # Row → (path below ROOT, page).
 _PATHS: Mapping[type[Any], Callable[[Any], tuple[str, str]]] = {
-    RoutingPolicy: lambda row: (f"routing-policies/{row.pk}", f"/endpoints/{row.variant.endpoint_id}"),
-    Instance: lambda row: (f"instances/{row.pk}", f"/endpoints/{row.endpoint_id}"),
+    RoutingPolicy: lambda row: (f"routing-policies/{row.pk}", f"/endpoints/{row.variant.endpoint_id}/routing"),
+    Instance: lambda row: (f"instances/{row.pk}", f"/endpoints/{row.endpoint_id}/routing"),
     RouterProcess: lambda row: (f"routers/{row.pk}", "/endpoints"),
 }
 

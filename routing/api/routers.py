@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
-from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,13 +17,12 @@ from routing.api.serializers import RoutedInstanceSerializer, RouterSerializer
 from routing.filters import InstanceFilter, RouterFilter
 from routing.models import RouterProcess
 from routing.selectors.routers import (
-    in_flight,
     instance_get,
     instances_list,
-    is_heard_of,
-    published_version,
     router_get,
     routers_list,
+    with_in_flight,
+    with_state,
 )
 
 
@@ -70,22 +68,3 @@ class RouterDetail(RoutingView):
     def get(self, request: Request, router_id: UUID) -> Response:
         [row] = with_state([router_get(router_id=router_id)])
         return Response(RouterSerializer(row, context={"request": request}).data)
-
-
-def with_in_flight(rows: Sequence[Any]) -> Sequence[Any]:
-    """The instances with ``in_flight`` set on each."""
-    counts = in_flight()
-    for row in rows:
-        row.in_flight = counts.of(row.uid)
-    return rows
-
-
-def with_state(rows: Sequence[Any]) -> Sequence[Any]:
-    """The routers with ``published_version``, ``current`` and ``in_flight`` set on each."""
-    newest, now = published_version(), timezone.now()
-    for row in rows:
-        heard = is_heard_of(row, now)
-        row.published_version = newest
-        row.current = row.config_version >= (newest or 0) if heard else None
-        row.in_flight = sum(row.figures.get("in_flight", {}).values()) if heard else None
-    return rows

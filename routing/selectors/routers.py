@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -77,3 +77,22 @@ def router_get(*, router_id: Any) -> RouterProcess:
     if found is None:
         raise Missing("routing:router:not-found", f"There is no router {router_id}.", next_step="List the routers.")
     return found
+
+
+def with_in_flight(rows: Sequence[Any]) -> Sequence[Any]:
+    """The instances with ``in_flight`` set on each."""
+    counts = in_flight()
+    for row in rows:
+        row.in_flight = counts.of(row.uid)
+    return rows
+
+
+def with_state(rows: Sequence[Any]) -> Sequence[Any]:
+    """The routers with ``published_version``, ``current`` and ``in_flight`` set on each."""
+    newest, now = published_version(), timezone.now()
+    for row in rows:
+        heard = is_heard_of(row, now)
+        row.published_version = newest
+        row.current = row.config_version >= (newest or 0) if heard else None
+        row.in_flight = sum(row.figures.get("in_flight", {}).values()) if heard else None
+    return rows

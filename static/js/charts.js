@@ -34,6 +34,7 @@ function themed(spec, figure) {
       trace.colorscale = tokens.flatMap((token, n) => [[n / tokens.length, paint(token)], [(n + 1) / tokens.length, paint(token)]]);
     } else if (tokens.length && trace.marker) {
       trace.marker.color = tokens.length === 1 ? paint(tokens[0]) : tokens.map(paint);
+      if (trace.line) trace.line.color = paint(tokens[0]);
     }
     if (trace.marker?.pattern) trace.marker.pattern.fgcolor = paint("--unknown");
     if (lineToken) trace.marker.line.color = paint(lineToken);

@@ -19,6 +19,8 @@ from controlplane.clusters.documents import Algorithm, EntryState, FileRecord, R
 from controlplane.clusters.models import Node, NodePool
 from controlplane.operations.models import Operation
 from controlplane.serving.models import Endpoint
+from routing.models import RouterProcess, RoutingWindow
+from routing.services.policies import policy_set
 from tests import factories
 from tests.factories import MIB
 
@@ -100,6 +102,12 @@ def stage(db: None) -> Stage:
     )
     long_ago = now - timedelta(days=2)
     endpoint = factories.endpoint(of=pool.cluster, name="chat", status={"state": "DeploymentInProgress"})
+    variant = factories.variant(of=endpoint)
+    factories.instance(of=endpoint, uid="pod-uid-a", name="chat-a", node=nodes[0])
+    policy_set(actor=ACTOR, variant_id=variant.pk, document={"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"})
+    RouterProcess.objects.create(name="r" * 32, host="edge-1", started_at=now, seen_at=now, config_version=1)
+    figures = {"requests": 3, "outcomes": {"LeastBusy": 3}, "instances": {"pod-uid-a": 3}, "overhead": {"-500": 3}}
+    RoutingWindow.objects.create(variant=variant, seconds=10, at=now - timedelta(minutes=1), figures=figures)
     served = factories.rollout(of=endpoint, number=1, source="s3://models/old", parts={"worker": {"image": "x:1"}})
     return Stage(
         pool=pool,

@@ -1,0 +1,97 @@
+"""What people choose for a variant. Fields only; the service decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+
+from controlplane.errors import FieldError
+from routing.domain.policies import PREFIX_LENGTHS, SPELLED_CONFIG, THRESHOLDS, RoutingPolicy, RoutingStrategy
+
+_STRATEGIES = [
+    (RoutingStrategy.RANDOM.value, "RANDOM: any instance, by weight"),
+    (RoutingStrategy.LEAST_OUTSTANDING_REQUESTS.value, "LEAST_OUTSTANDING_REQUESTS: the least busy one"),
+    (RoutingStrategy.PREFIX_AWARE.value, "PREFIX_AWARE: the one that holds the beginning already"),
+]
+_FLAGS = ("adaptive_depth", "strict_text", "body_key", "inspect_bodies")
+
+
+class PolicyForm(forms.Form):
+    strategy = forms.ChoiceField(choices=_STRATEGIES)
+    prefix_length = forms.IntegerField(
+        required=False,
+        min_value=PREFIX_LENGTHS[0],
+        max_value=PREFIX_LENGTHS[1],
+        help_text="With PREFIX_AWARE: characters of message text (bytes of other bodies), 1024 to 65536. Cover what a "
+        "group of requests shares and some of what is its own: a length inside a system prompt that everybody sends "
+        "says nothing.",
+    )
+    concurrency_threshold = forms.IntegerField(
+        required=False,
+        min_value=THRESHOLDS[0],
+        max_value=THRESHOLDS[1],
+        help_text="With PREFIX_AWARE: requests in flight on an instance, 1 to 1024, from which on others get what "
+        "comes next. About what an engine computes side by side.",
+    )
+    adaptive_depth = forms.BooleanField(
+        required=False, help_text="Pass over beginnings that everybody sends. Off: exactly the prefix length, always."
+    )
+    strict_text = forms.BooleanField(required=False, help_text="Hash message text alone, without roles and tools.")
+    body_key = forms.BooleanField(required=False, label="Take prompt_cache_key as the key")
+    inspect_bodies = forms.BooleanField(
+        required=False, help_text="Off: requests are never looked into; PREFIX_AWARE then needs a key header."
+    )
+    key_header = forms.CharField(
+        required=False, max_length=64, help_text="A request header whose value is the key, for example x-session-id."
+    )
+    hot_fraction = forms.FloatField(
+        required=False,
+        min_value=0.05,
+        max_value=1,
+        help_text="A beginning is everybody's above this share of the requests, divided by the instances.",
+    )
+
+    @classmethod
+    def initial_of(cls, policy: RoutingPolicy) -> dict[str, Any]:
+        """What the form shows of a policy; PREFIX_AWARE's numbers are offered also while another one is in force."""
+        config = policy.prefix_aware
+        return {
+            "strategy": policy.strategy.value,
+            "prefix_length": config.prefix_length if config else SPELLED_CONFIG["PrefixLength"],
+            "concurrency_threshold": config.concurrency_threshold if config else SPELLED_CONFIG["ConcurrencyThreshold"],
+            "key_header": policy.extensions.key_header,
+            "hot_fraction": policy.extensions.hot_fraction,
+            **{name: getattr(policy.extensions, name) for name in _FLAGS},
+        }
+
+    def document(self) -> dict[str, Any]:
+        """The policy as REST takes it. PREFIX_AWARE's numbers are left out with other strategies."""
+        given = self.cleaned_data
+        document: dict[str, Any] = {
+            "RoutingStrategy": given["strategy"],
+            "RoutingExtensions": {
+                "key_header": given["key_header"],
+                **{name: given[name] for name in _FLAGS},
+                **({"hot_fraction": given["hot_fraction"]} if given["hot_fraction"] is not None else {}),
+            },
+        }
+        if given["strategy"] == RoutingStrategy.PREFIX_AWARE:
+            numbers = {"PrefixLength": given["prefix_length"], "ConcurrencyThreshold": given["concurrency_threshold"]}
+            document["PrefixAwareRoutingConfig"] = {
+                name: number for name, number in numbers.items() if number is not None
+            }
+        return document
+
+    def take(self, errors: Sequence[FieldError], detail: str) -> None:
+        """Show a service's errors at their fields."""
+        places = {"PrefixLength": "prefix_length", "ConcurrencyThreshold": "concurrency_threshold"}
+        for error in errors:
+            last = error.field.rpartition(".")[2]
+            name = places.get(last, last)
+            self.add_error(name if name in self.fields else None, error.detail)
+            if name in self.fields:
+                self.fields[name].widget.attrs["aria-invalid"] = "true"
+        if not errors:
+            self.add_error(None, detail)

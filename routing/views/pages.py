@@ -1,0 +1,194 @@
+"""How an endpoint's requests are spread: the policy, what it does, and a form to change it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+
+from controlplane.accounts import access
+from controlplane.accounts.actors import actor_of
+from controlplane.accounts.models import Role
+from controlplane.errors import Clash, HearthError, Missing
+from controlplane.serving.models import Variant
+from controlplane.web.form_keys import fresh_key, once
+from controlplane.web.people import curl, may, readable, user_of
+from controlplane.web.tables import Table
+from routing.charts import ttft_chart
+from routing.forms import PolicyForm
+from routing.selectors.policies import policies_list, policy_in_force, variants_list
+from routing.selectors.routers import instances_list, published_version, routers_list, with_in_flight, with_state
+from routing.selectors.telemetry import QUANTILES, SPANS, Spread, Telemetry, telemetry
+from routing.services.policies import PolicyPreview, notes_on, policy_preview, policy_set
+from routing.views import columns
+from routing.views.base import show
+
+DEFAULT_MINUTES = 15
+
+
+def routing(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpResponse:
+    """Policy, telemetry, instances, routers and versions of one endpoint's variant."""
+    variant = _variant(request, endpoint_id)
+    policy, newest = policy_in_force(variant)
+    minutes = _minutes(request)
+    shown = telemetry(variant=variant, minutes=minutes, now=timezone.now())
+    context = {
+        "endpoint": variant.endpoint,
+        "variant": variant,
+        "policy": policy,
+        "newest": newest,
+        "notes": newest.notes if newest is not None else notes_on(policy),
+        "published": published_version(),
+        "shown": shown,
+        "facts": _facts(shown),
+        "outcomes": [(outcome, one.count, _times(one)) for outcome, one in shown.ttft_by_outcome.items()],
+        "band": f"{100 * shown.band[0]:.1f} to {100 * shown.band[1]:.1f} %" if shown.shares else "",
+        "spans": [(one, f"{one} minutes" if one < 120 else f"{one // 60} hours") for one in SPANS],
+        "minutes": minutes,
+        "chart": ttft_chart(shown) if shown.points else None,
+        "may_change": may(request, Role.OPERATOR, variant.endpoint.cluster.name),
+        "curl": curl(request, f"endpoints/{endpoint_id}/variants/{variant.name}/routing-policy"),
+    }
+    return show(
+        request, "pages/routing.html", context, title=f"Routing of {variant.endpoint.full_name}",
+        crumbs=_crumbs(variant)[:2], tables=_tables(request, variant, shown), suffix=suffix,
+    )  # fmt: skip
+
+
+def _tables(request: HttpRequest, variant: Variant, shown: Telemetry) -> tuple[Table, ...]:
+    instances = instances_list(targets=readable(request)).filter(endpoint=variant.endpoint_id)
+    return (
+        Table(
+            request, shown.shares, columns.share_columns(), name="shares", caption="Shares of the requests",
+            key=lambda row: row.uid,
+        ),
+        Table(
+            request, with_in_flight(list(instances)), columns.instance_columns(), name="instances",
+            caption="Instances", prefix="i-",
+        ),
+        Table(
+            request, with_state(list(routers_list())), columns.router_columns(), name="routers", caption="Routers",
+            prefix="r-",
+        ),
+        Table(
+            request, policies_list(targets=readable(request)).filter(variant=variant), columns.policy_columns(),
+            name="policies", caption="Versions of the policy", default_sort="-version", prefix="p-",
+        ),
+        Table(
+            request, list(reversed(shown.points)), columns.window_columns(), name="windows", caption="By time",
+            key=lambda row: row.at.isoformat(), prefix="w-",
+        ),
+    )  # fmt: skip
+
+
+def _facts(shown: Telemetry) -> list[tuple[str, str, str]]:
+    """(name, value, what it is), always together: one alone misleads."""
+
+    def percent(part: float | None) -> str:
+        return "unknown" if part is None else f"{100 * part:.1f} %"
+
+    figures = shown.figures
+    told = f"by {figures.told} of {shown.requests} answers" if figures.told else "no answer said what came from a cache"
+    return [
+        ("Requests", str(shown.requests), ""),
+        ("Prefix hit rate", percent(shown.hit_rate), told),
+        ("Time to first token", _times(shown.ttft), f"{shown.ttft.count} answers"),
+        ("Added by routing", _times(shown.overhead), "until a request was sent on, where a connection was open"),
+        ("Spilled", percent(shown.spill), "of the requests that had a key: to a sibling or the next in order"),
+        ("Saturated", percent(shown.saturated), "all instances were at the threshold"),
+        (
+            "Most in flight",
+            str(figures.most_in_flight) if shown.requests else "unknown",
+            "on one instance, at one router",
+        ),
+        ("Queued", str(figures.queued), _times(shown.waited) if shown.waited.count else ""),
+    ]
+
+
+def _times(spread: Spread) -> str:
+    words = [f"{name} {columns.milliseconds(getattr(spread, name))}" for name in QUANTILES]
+    return ", ".join(words) if spread.count else "unknown"
+
+
+def change(request: HttpRequest, endpoint_id: UUID) -> HttpResponse:
+    """The form: tried first, then set."""
+    variant = _variant(request, endpoint_id)
+    access.require(user_of(request), Role.OPERATOR, variant.endpoint.cluster.name)
+    policy, newest = policy_in_force(variant)
+    form = PolicyForm(request.POST if request.method == "POST" else None, initial=PolicyForm.initial_of(policy))
+    status, preview = 200, None
+    if request.method == "POST":
+        status = 400
+        if form.is_valid():
+            try:
+                if request.POST.get("step") == "set":
+                    return once(request, lambda: _set(request, variant, form))
+                preview, status = policy_preview(variant=variant, document=form.document()), 200
+            except HearthError as error:
+                status = error.status
+                form.take(error.errors, error.detail)
+    return _form(request, variant, form, preview, newest.version if newest is not None else 0, status)
+
+
+def _form(
+    request: HttpRequest, variant: Variant, form: PolicyForm, preview: PolicyPreview | None, version: int, status: int
+) -> HttpResponse:
+    context = {
+        "endpoint": variant.endpoint,
+        "form": form,
+        "form_key": request.POST.get("form_key") or fresh_key(),
+        "based_on": request.POST.get("based_on") or version,
+        "preview": preview,
+    }
+    return show(
+        request, "pages/routing_change.html", context, title="Change the routing policy", crumbs=_crumbs(variant),
+        live_page=False, status=status,
+    )  # fmt: skip
+
+
+def _set(request: HttpRequest, variant: Variant, form: PolicyForm) -> str:
+    _, newest = policy_in_force(variant)
+    based_on = request.POST.get("based_on", "")
+    if based_on and based_on != str(newest.version if newest is not None else 0):
+        raise Clash(
+            "routing:policy:changed",
+            "Somebody else set a policy while you were looking at this form.",
+            next_step="Open the form again and look at what is in force now.",
+        )
+    made = policy_set(
+        actor=actor_of(request),
+        variant_id=variant.pk,
+        document=form.document(),
+        if_updated_at=newest.updated_at if newest is not None else None,
+    )
+    messages.success(request, f"{made.strategy} is in force as version {made.version}; routers follow in a moment.")
+    return reverse("routing", args=[variant.endpoint_id])
+
+
+def _variant(request: HttpRequest, endpoint_id: UUID) -> Variant:
+    """The one that is asked for by ``?variant=``, otherwise ``default`` or the first."""
+    rows = variants_list(targets=readable(request)).filter(endpoint_id=endpoint_id)
+    by_name = {row.name: row for row in rows}
+    wanted = request.GET.get("variant") or ("default" if "default" in by_name else min(by_name, default=""))
+    if wanted not in by_name:
+        raise Missing(
+            "endpoint:user:not-found", f"There is no endpoint {endpoint_id}.", next_step="List the endpoints."
+        )
+    return by_name[wanted]
+
+
+def _minutes(request: HttpRequest) -> int:
+    asked = request.GET.get("minutes", "")
+    return next((one for one in SPANS if str(one) == asked), DEFAULT_MINUTES)
+
+
+def _crumbs(variant: Variant) -> list[tuple[str, str]]:
+    pk = variant.endpoint_id
+    return [
+        ("Endpoints", reverse("endpoints")),
+        (variant.endpoint.full_name, reverse("endpoint", args=[pk])),
+        ("Routing", reverse("routing", args=[pk])),
+    ]
