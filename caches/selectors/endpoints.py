@@ -90,6 +90,13 @@ def rollout_warmth(rollout: Rollout) -> RolloutWarmth:
     )
 
 
+def namesake(endpoint: Endpoint) -> Endpoint | None:
+    """The endpoint of the other kind that had this one's name first: one alone can have the Deployment of a name."""
+    rows = Endpoint.objects.filter(cluster=endpoint.cluster_id, namespace=endpoint.namespace, name=endpoint.name)
+    rows = rows.filter(gone_at__isnull=True, released_at__isnull=True, pk__lt=endpoint.pk)
+    return rows.exclude(kind=endpoint.kind).order_by("pk").first()
+
+
 def rollouts_list(*, targets: Targets = None) -> QuerySet[Rollout]:
     """Rollouts of the endpoints that the reader may see, newest first."""
     rows = Rollout.objects.select_related(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from django.utils import timezone
 
+from caches.selectors.endpoints import namesake
 from caches.services.endpoint_mirrors import image_mirrors_write
 from caches.services.endpoint_pins import pins_release
 from caches.services.endpoint_shown import mirrors_remove
@@ -19,7 +20,8 @@ from controlplane.serving.models import Endpoint
 
 def endpoint_release(*, endpoint: Endpoint, gateway: ClusterGateway) -> None:
     """Repeating it is harmless; GatewayError leaves the finalizer, and the next round goes on."""
-    gateway.delete_served(endpoint.namespace, endpoint.name)
+    if namesake(endpoint) is None:  # else what is there by this name is the other one's
+        gateway.delete_served(endpoint.namespace, endpoint.name)
     endpoint_rollouts_end(endpoint=endpoint, message="The endpoint was deleted.")
     pins_release(endpoint=endpoint, keep=())
     mirrors_remove(endpoint=endpoint, gateway=gateway)

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from caches.domain.endpoint_specs import GROUP, EndpointReading, read_endpoint
 from caches.models import ShownMirror
+from caches.selectors.endpoints import namesake
 from caches.services.endpoint_mirrors import image_mirrors_write
 from caches.services.endpoint_release import endpoint_release
 from caches.services.endpoint_serving import Outcome, endpoint_serve, own_name, refused_outcome
@@ -74,6 +75,8 @@ def endpoint_round(*, endpoint: Endpoint, gateway: ClusterGateway) -> None:
         outcome: Outcome = refused_outcome(endpoint, reading)
     else:
         try:
+            if (other := namesake(endpoint)) is not None:
+                raise Conflict(f"The {other.kind} {other.full_name} has this name; give one of them another.")
             outcome = endpoint_serve(endpoint=endpoint, reading=reading, spec=reading.spec, gateway=gateway)
         except (Conflict, Refused) as error:
             # The cluster will not do it: said where people look, and tried again.
