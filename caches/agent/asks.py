@@ -64,12 +64,13 @@ class Asks:
                 self._waiting.remove(ask)
 
     def is_warm(self, digest: str) -> bool:
-        """Whether the loop has just said so, and the tree's marker and the names and sizes of its files still do."""
+        """Whether the loop has just said so, and the tree's marker and the names, sizes and times of its files do."""
         marker = self._store.marker(digest) if digest in self._warm else None
         if marker is None:
             return False
         try:
-            return not verify.look(self._store.tree(digest), marker.files).wrong
+            found = verify.look(self._store.tree(digest), marker.files)
+            return not (found.wrong or found.touched)
         except OSError:
             return False
 

@@ -62,7 +62,7 @@ class Tools:
 @dataclass(slots=True)
 class Ensure:
     """``run`` returns the marker of the published tree. ``kept`` is given with ``repair``: the files of the tree that
-    are known to be right, or None when that must be found out first."""
+    are known to be right, save for the ``doubtful`` ones, or None when that must be found out first."""
 
     tools: Tools
     line: DesiredEntry
@@ -70,6 +70,7 @@ class Ensure:
     meter: Meter
     repair: bool = False
     kept: tuple[MarkedFile, ...] | None = None
+    doubtful: frozenset[str] = frozenset()
     phase: EntryState = field(init=False)
     thorough: bool = field(init=False)  # no byte of the tree is taken for right without having been read
     refused: int | None = field(init=False, default=None)  # bytes needed, when there was no room before the first one
@@ -100,9 +101,10 @@ class Ensure:
     def _run(self) -> Marker:
         tools, digest = self.tools, self.line.digest
         manifest = self._manifest()
-        if self.repair and self.kept is None:
+        if self.repair and (self.kept is None or self.doubtful):
             tree, last = tools.store.tree(digest), tools.store.last_marker(digest)
-            self.kept = verify.recheck(tree, manifest, last, self._tick)
+            only = self.doubtful if self.kept is not None else None
+            self.kept = (*(self.kept or ()), *verify.recheck(tree, manifest, last, self._tick, only=only))
         kept = {file.path for file in self.kept or ()}
         numbers = tuple(number for number, file in enumerate(manifest.files) if file.path not in kept)
         fresh: tuple[MarkedFile, ...] = ()

@@ -286,12 +286,11 @@ class Keeper:
                 running += 1
 
     def _ensure(self, entry: Entry) -> bool:
-        repair, kept = entry.tree_exists, None
-        last = self.tools.store.last_marker(entry.digest) if repair and entry.findings else None
-        if last and entry.findings:
-            kept = tuple(
-                file for file in last.files if file.path not in set(entry.findings.damaged + entry.findings.strange)
-            )
+        repair, kept, findings = entry.tree_exists, None, entry.findings
+        last = self.tools.store.last_marker(entry.digest) if repair and findings else None
+        if last and findings:
+            gone = {*findings.damaged, *findings.strange, *findings.doubtful}
+            kept = markers.marked_at((file for file in last.files if file.path not in gone), findings.intact)
         connection = self._connection(entry.line)
         entry.refused = None
         if not repair:
@@ -309,7 +308,8 @@ class Keeper:
             self.tools.ledger.release(name_of(entry.digest))
             outcome.failed(entry, error, self.tools, self._chance)
             return False
-        work = Ensure(self.tools, entry.line, connection, meter, repair=repair, kept=kept)
+        doubtful = findings.doubtful if kept is not None and findings else frozenset()
+        work = Ensure(self.tools, entry.line, connection, meter, repair=repair, kept=kept, doubtful=doubtful)
         entry.record.started_at, entry.message = self.tools.clock(), ""
         entry.save()
         self._run(entry, work, work.run)

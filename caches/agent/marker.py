@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 NAME = ".hearth-marker.json"
@@ -39,6 +39,12 @@ def witness_of(files: Iterable[MarkedFile]) -> str:
     """``sha256:<hex>`` over the sorted lines "crc64nvme size path": equal on two nodes when their bytes are equal."""
     lines = sorted(f"{file.crc64nvme} {file.size_bytes} {file.path}\n" for file in files)
     return "sha256:" + hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def marked_at(files: Iterable[MarkedFile], times: Iterable[tuple[str, int]]) -> tuple[MarkedFile, ...]:
+    """The files, with other mtimes (ns) for some paths."""
+    known = dict(times)
+    return tuple(replace(file, mtime_ns=known.get(file.path, file.mtime_ns)) for file in files)
 
 
 def marker_build(digest: str, files: Iterable[MarkedFile], now: datetime) -> Marker:

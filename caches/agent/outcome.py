@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
+from caches.agent import publish
 from caches.agent.backoff import retry_at
 from caches.agent.ensure import Ensure, Tools
 from caches.agent.entry import Entry
@@ -116,7 +117,8 @@ def _scrubbed(
     if findings.wrong:
         damage(entry, findings, tools)
     else:
-        ready(entry, work.marker, tools.clock())
+        marker = publish.remark(tools.store, work.marker, findings.intact) if findings.intact else work.marker
+        ready(entry, marker, tools.clock())
     entry.save()
     return False
 

@@ -16,6 +16,8 @@ from caches.agent import safefs
 from caches.agent.marker import MarkedFile, Marker
 from caches.agent.store import Store
 from caches.agent.verify import look
+from controlplane.clusters.documents import Reason
+from controlplane.errors import Transient
 
 
 def _seal_files(root: Path, files: Iterable[MarkedFile]) -> None:
@@ -61,6 +63,7 @@ def republish(
     The tree has no marker while this runs (Store.unmark), so a crash leaves a tree that exists for nobody.
     """
     tree, partial = store.tree(digest), store.partial(digest)
+    kept = tuple(kept)
     wanted = (*fresh, *kept)
     _seal_files(partial, fresh)
     with commit():
@@ -70,14 +73,37 @@ def republish(
             _swap(partial, tree, file.path)
         for path in look(tree, wanted).modes:
             _mend_mode(tree, path)
-        marker = markers.marker_build(digest, [_as_it_is(tree, file) for file in wanted], now)
-        data = markers.marker_encode(marker)
-        safefs.write_atomically(store.state(digest), "marker.json", data)
-        with safefs.writable(tree):
-            safefs.write_atomically(tree, markers.NAME, data, mode=safefs.FILE_MODE)
+        checked = [_as_it_was(tree, file) for file in kept]
+        marker = markers.marker_build(digest, [*(_as_it_is(tree, file) for file in fresh), *checked], now)
+        _mark(store, marker)
         store.discard(partial)
         store.journal(digest).unlink(missing_ok=True)
     return marker
+
+
+def remark(store: Store, marker: Marker, times: Iterable[tuple[str, int]]) -> Marker:
+    """Files that were touched, and read since and found right, are touched no more: the marker has their new mtimes."""
+    fresh = replace(marker, files=markers.marked_at(marker.files, times))
+    _mark(store, fresh)
+    return fresh
+
+
+def _mark(store: Store, marker: Marker) -> None:
+    """A crash between the two leaves a tree that exists for nobody until it was read."""
+    tree, data = store.tree(marker.digest), markers.marker_encode(marker)
+    safefs.write_atomically(store.state(marker.digest), "marker.json", data)
+    with safefs.writable(tree):
+        safefs.write_atomically(tree, markers.NAME, data, mode=safefs.FILE_MODE)
+
+
+def _as_it_was(tree: Path, file: MarkedFile) -> MarkedFile:
+    """A file that is kept is the one that was looked at: whoever wrote to it since wrote what nobody has read."""
+    if _as_it_is(tree, file) != file:
+        raise Transient(
+            "agent:node:touched", f"{file.path} was written to while the tree was repaired.",
+            reason=Reason.NODE_UNAVAILABLE,
+        )  # fmt: skip
+    return file
 
 
 def _as_it_is(tree: Path, file: MarkedFile) -> MarkedFile:

@@ -23,7 +23,8 @@ _WRITABLE = 0o222
 @dataclass(frozen=True, slots=True)
 class Findings:
     """Relative paths in order. ``damaged`` need their bytes again, ``strange`` do not belong, ``modes`` are only
-    writable where they must not be, ``touched`` have another mtime than when they were published: read them.
+    writable where they must not be, ``touched`` have another mtime than when they were published: nobody knows what
+    they hold until they are read. ``intact`` are those that were, and were right, each with the mtime that it had.
     ``folders`` are the folders of the tree, strange ones too; its own is "."."""
 
     damaged: tuple[str, ...] = ()
@@ -31,6 +32,12 @@ class Findings:
     modes: tuple[str, ...] = ()
     touched: tuple[str, ...] = ()
     folders: frozenset[str] = frozenset()
+    intact: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def doubtful(self) -> frozenset[str]:
+        """Files of which nobody can say whether they are right."""
+        return frozenset(self.touched) - {path for path, _ in self.intact} - {*self.damaged, *self.strange}
 
     @property
     def wrong(self) -> tuple[str, ...]:
@@ -133,7 +140,7 @@ def _slashes(path: str) -> list[int]:
 def read_tree(tree: Path, marker: Marker, tick: Tick, *, only: frozenset[str] | None = None) -> Findings:
     """The deep look: the cheap one, and the CRC64NVME of every file (or of ``only`` those) as it is on disk now."""
     cheap = look(tree, marker.files)
-    damaged = set(cheap.damaged)
+    damaged, intact = set(cheap.damaged), []
     for file in marker.files:
         if file.path in damaged or (only is not None and file.path not in only):
             continue
@@ -143,24 +150,33 @@ def read_tree(tree: Path, marker: Marker, tick: Tick, *, only: frozenset[str] | 
             damaged.add(file.path)
             continue
         try:
+            before = os.fstat(fd).st_mtime_ns
             crc = file_crc(fd, 0, file.size_bytes, tick)
+            unchanged = os.fstat(fd).st_mtime_ns == before
         except OSError:
             damaged.add(file.path)  # an unreadable sector is damage, not a fault of the agent
         else:
             if crc is None or crc_text(crc) != file.crc64nvme:
                 damaged.add(file.path)
+            elif unchanged and file.path in cheap.touched:
+                intact.append((file.path, before))
         finally:
             os.close(fd)
-    return replace(cheap, damaged=tuple(sorted(damaged)))
+    return replace(cheap, damaged=tuple(sorted(damaged)), intact=tuple(intact))
 
 
-def recheck(tree: Path, manifest: Manifest, last: Marker | None, tick: Tick) -> tuple[MarkedFile, ...]:
-    """The files of a tree without a sound marker that are provably right: by the source's checksum, or, where the
-    source stated none, by what was marked when the tree was last whole. All others must be read again."""
+def recheck(
+    tree: Path, manifest: Manifest, last: Marker | None, tick: Tick, *, only: frozenset[str] | None = None
+) -> tuple[MarkedFile, ...]:
+    """The files of a tree without a sound marker (or of ``only`` those) that are provably right: by the source's
+    checksum, or, where the source stated none, by what was marked when the tree was last whole. All others must be
+    fetched again."""
     marked = {file.path: file for file in last.files} if last else {}
     right = []
     for record in manifest.files:
         known = marked.get(record.path)
+        if only is not None and record.path not in only:
+            continue
         if known is None and not record.algorithm.is_content:
             continue
         try:

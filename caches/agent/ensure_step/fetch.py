@@ -103,11 +103,13 @@ def has_begun(store: Store, digest: str) -> bool:
 
 
 def whole(store: Store, digest: str) -> Marker | None:
-    """The marker of a tree that is published and passes the cheap look."""
+    """The marker of a tree that is published and passes the cheap look; what was touched since is read."""
     with suppress(OSError):
         marker = store.marker(digest)
         if marker is not None:
             found = verify.look(store.tree(digest), marker.files)
+            if found.touched and not found.wrong:
+                found = verify.read_tree(store.tree(digest), marker, lambda _: None, only=frozenset(found.touched))
             return marker if not found.wrong else None
     return None
 
