@@ -1,4 +1,5 @@
-"""What the vendor's schema lacks, in annotations ``hearth.dev/…``: gate, hold, connection, credentials of the pod."""
+"""What the vendor's schema lacks, in annotations ``hearth.dev/…``: gate, hold, connection, credentials of the
+pod, and the request that warms it up."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from caches.domain.endpoint_reading import Ignored, Part, Problems
+from caches.domain.endpoint_warm_up import WarmUp, read_warm_up
 from caches.domain.gating import GateType
 
 PREFIX = "hearth.dev/"
 DEFAULT_HOLD_SECONDS = 3600
 LONGEST_HOLD_SECONDS = 30 * 86400
 _RANGES = {GateType.COUNT: (1, 100_000), GateType.PERCENT: (1, 100), GateType.TIMEOUT: (1, 7 * 86400)}
-_KNOWN = {"gate", "hold-seconds", "connection", "source-secret"}
+_KNOWN = {"gate", "hold-seconds", "connection", "source-secret", "warm-up", "warm-up-seconds"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class EndpointOptions:
     hold_seconds: int = DEFAULT_HOLD_SECONDS
     connection: str = ""
     source_secret: str = ""
+    warm_up: WarmUp | None = None
 
 
 def read_options(annotations: Mapping[str, Any], problems: Problems) -> tuple[EndpointOptions, tuple[Ignored, ...]]:
@@ -53,6 +56,7 @@ def read_options(annotations: Mapping[str, Any], problems: Problems) -> tuple[En
         source_secret=part.matched(
             f"{PREFIX}source-secret", r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", "the name of a Secret of this namespace"
         ),
+        warm_up=read_warm_up(part, PREFIX),
     )
     unknown = sorted(ours.keys() - _KNOWN)
     return options, tuple(

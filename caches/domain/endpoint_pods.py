@@ -18,10 +18,10 @@ MOST_ENVIRONMENT_BYTES = 512 * 1024
 VOLUME = "model-weights"
 RESERVED_VOLUMES = frozenset({
     "shm", "model-weights-copy", "parallel-copy-configmap", "lmcache-config", "gated-model-downloader-configmap",
-    "hearth-store", "hearth-tmp",
+    "hearth-store", "hearth-tmp", "hearth-warm-up",
 })  # fmt: skip
-RESERVED_CONTAINERS = frozenset({"ensure", "server"})
-RESERVED_MOUNTS = ("/hearth", "/dev", "/proc", "/sys")
+RESERVED_CONTAINERS = frozenset({"ensure", "server", "warm-up"})
+RESERVED_MOUNTS = ("/hearth", "/hearth-warm-up", "/dev", "/proc", "/sys")
 _ELSEWHERE = {"namespace", "secretNamespace"}
 _POWERS = ("privileged", "allowPrivilegeEscalation", "procMount")
 

@@ -164,6 +164,9 @@ def _read_config(body: Part, namespace: str, name: str, options: EndpointOptions
     source = _source(body.part("modelSourceConfig", required=True))
     worker = body.part("worker", required=True)
     pod = read_pod_parts(body, worker, source_is_volume=not source.is_cacheable)
+    if options.warm_up is not None and pod.port_name == "grpc":
+        detail = "A warm-up is a request over HTTP, and the server's port is named grpc."
+        body.problems.refuse("metadata.annotations.hearth.dev/warm-up", "warm-up", detail)
     return EndpointSpec(
         kind=EndpointKind.CONFIG,
         namespace=namespace,

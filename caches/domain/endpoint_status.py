@@ -45,6 +45,15 @@ class WorkFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class WarmUpFacts:
+    """Of the pods that there are: how many answered the warm-up request, and why others serve without."""
+
+    pods: int
+    warm: int
+    failed: Mapping[str, str]  # reason by name of the pod
+
+
+@dataclass(frozen=True, slots=True)
 class StatusFacts:
     """Everything that a status is made of. ``problem``: why Hearth could not do its part, e.g. a foreign Deployment."""
 
@@ -60,6 +69,7 @@ class StatusFacts:
     image: CacheFacts | None = None
     moved: str = ""  # that the image's tag names another digest now
     work: WorkFacts | None = None
+    warm_up: WarmUpFacts | None = None  # None: none is asked for
     deleting: bool = False
     problem: str = ""
 
@@ -137,6 +147,8 @@ def _conditions(facts: StatusFacts, before: Mapping[str, Any]) -> list[Json]:
         serves = facts.work.available > 0 or facts.work.wanted == 0
         said = f"{facts.work.available} of {facts.work.wanted} replicas serve."
         made.append(("Available", "True" if serves else "False", "Serving" if serves else "NoReplica", said))
+    if facts.warm_up is not None:
+        made.append(_warmed_up(facts.warm_up))
     known = {one.get("type"): one for one in before.get("conditions") or () if isinstance(one, Mapping)}
     return [_condition(facts, known.get(type_), type_, *rest) for type_, *rest in made]
 
@@ -153,6 +165,19 @@ def _accepted(facts: StatusFacts) -> tuple[str, str, str, str]:
 def _cached(type_: str, cache: CacheFacts) -> tuple[str, str, str, str]:
     said = cache.message or f"{cache.ready} of {cache.target} nodes are warm."
     return type_, "True" if cache.state == "Ready" else "False", cache.state, said
+
+
+def _warmed_up(found: WarmUpFacts) -> tuple[str, str, str, str]:
+    if found.failed:
+        pod, why = min(found.failed.items())
+        said = (
+            f"{len(found.failed)} of {found.pods} pods serve without having answered the warm-up request. "
+            f"{pod}: {why}. Correct hearth.dev/warm-up, or give it more time with hearth.dev/warm-up-seconds."
+        )
+        return "WarmedUp", "False", "WarmUpFailed", said
+    done = found.pods > 0 and found.warm == found.pods
+    said = f"{found.warm} of {found.pods} pods have answered the warm-up request."
+    return "WarmedUp", "True" if done else "False", "Answered" if done else "Waiting", said
 
 
 def _condition(

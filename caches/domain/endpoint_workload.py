@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from caches.domain.endpoint_specs import INSTANCE_TYPE_LABEL, EndpointSpec
+from caches.domain.endpoint_warm_up import container, volume
 from caches.domain.labels import ready_label
 
 ENDPOINT_LABEL = "hearth.dev/endpoint"
@@ -106,7 +107,7 @@ def _pod(spec: EndpointSpec, served: Served) -> Json:
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": DRAIN_SECONDS + END_SECONDS,
         "initContainers": [*_ensure(spec, served), *copy.deepcopy(list(parts.init_containers))],
-        "containers": [_server(spec, served)],
+        "containers": _containers(spec, served),
         "volumes": [*_own_volumes(spec, served), *copy.deepcopy(list(parts.volumes))],
     }
     if affinity := node_affinity(spec, served):
@@ -118,6 +119,16 @@ def _pod(spec: EndpointSpec, served: Served) -> Json:
     if parts.scheduler:
         pod["schedulerName"] = parts.scheduler
     return pod
+
+
+def _containers(spec: EndpointSpec, served: Served) -> list[Json]:
+    """The model server first: tools that ask for no container by name mean it."""
+    server = _server(spec, served)
+    asked = spec.options.warm_up
+    if asked is None:
+        return [server]
+    readiness = server["readinessProbe"]
+    return [server, container(asked, image=served.ensure_image, port=spec.pod.port, readiness=readiness)]
 
 
 def node_affinity(spec: EndpointSpec, served: Served) -> Json:
@@ -194,7 +205,7 @@ def _server(spec: EndpointSpec, served: Served) -> Json:
         path = f"weights/{served.digest.replace(':', '-')}"
         mounts.append({"name": "hearth-store", "mountPath": TREE, "subPath": path, "readOnly": True})
     mounts.append({"name": "shm", "mountPath": "/dev/shm"})
-    container: Json = {
+    server: Json = {
         "name": "server",
         "image": served.image,
         "imagePullPolicy": "IfNotPresent",
@@ -204,7 +215,7 @@ def _server(spec: EndpointSpec, served: Served) -> Json:
         **copy.deepcopy(dict(parts.probes)),
     }
     # The vendor's default: without it a pod would take requests before its model is loaded.
-    container.setdefault("readinessProbe", {"httpGet": {"path": parts.health_path, "port": parts.port}})
+    server.setdefault("readinessProbe", {"httpGet": {"path": parts.health_path, "port": parts.port}})
     for name, value in (
         ("command", list(parts.command)),
         ("args", list(parts.args)),
@@ -213,8 +224,8 @@ def _server(spec: EndpointSpec, served: Served) -> Json:
         ("resources", copy.deepcopy(dict(parts.resources))),
     ):
         if value:
-            container[name] = value
-    return container
+            server[name] = value
+    return server
 
 
 def _own_volumes(spec: EndpointSpec, served: Served) -> list[Json]:
@@ -226,4 +237,4 @@ def _own_volumes(spec: EndpointSpec, served: Served) -> list[Json]:
             {"name": spec.pod.volume_name, "emptyDir": {}},
             {"name": TMP, "emptyDir": {"sizeLimit": "64Mi"}},
         ]
-    return made
+    return [*made, volume()] if spec.options.warm_up is not None else made

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from caches.domain.endpoint_specs import GROUP, EndpointReading, EndpointSpec
-from caches.domain.endpoint_status import CacheFacts, StatusFacts, WorkFacts, cache_facts
+from caches.domain.endpoint_status import CacheFacts, StatusFacts, WarmUpFacts, WorkFacts, cache_facts
 from caches.domain.endpoint_workload import Served, deployment, service
 from caches.domain.gating import Gate, GateType, gate
 from caches.domain.rollouts import BEFORE_SWITCH, RolloutFacts, RolloutState, VersionFacts, WorkloadFacts
@@ -99,6 +99,7 @@ def endpoint_serve(
         image=image.cache,
         moved=image.moved,
         work=_work(rollout, work),
+        warm_up=_warm_up(endpoint) if spec.options.warm_up is not None else None,
     )
     return Outcome(status, spec, targets, weights)
 
@@ -235,6 +236,12 @@ def _weights(spec: EndpointSpec, targets: CacheTargets, warming: _Warming) -> Ca
     if warming.pinned.no_room:
         return CacheFacts("Pending", 0, 0, warming.pinned.no_room)
     return cache_facts(warming.whole, moving=warming.moving)
+
+
+def _warm_up(endpoint: Endpoint) -> WarmUpFacts:
+    said = dict(endpoint.instances.values_list("name", "warm_up"))
+    failed = {name: why.rstrip(".") for name, why in said.items() if why not in ("", "ok")}
+    return WarmUpFacts(len(said), sum(why == "ok" for why in said.values()), failed)
 
 
 def _work(rollout: Rollout, work: WorkloadStatus | None) -> WorkFacts | None:

@@ -294,7 +294,8 @@ class Consumer:
     """A non-terminal pod or engine that mounts a digest on one node incarnation.
 
     ``address`` is where it answers: host:port, or a host alone when its endpoint's document names the port; empty while
-    it has none.
+    it has none. ``warm_up`` is how the request went that it was to answer first: "ok", why it serves without having
+    answered it, or "" while that is not known or nothing was asked.
     """
 
     uid: str
@@ -306,3 +307,4 @@ class Consumer:
     restart_count: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
+    warm_up: str = ""

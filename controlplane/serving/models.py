@@ -65,6 +65,7 @@ class Instance(Row):
     node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="instances")
     digest = models.CharField(max_length=80, blank=True, default="")
     ready = models.BooleanField(default=False)
+    warm_up = models.CharField(max_length=300, blank=True, default="")  # see documents.Consumer
     restart_count = models.PositiveIntegerField(default=0)
     address = models.CharField(max_length=300, blank=True, default="")
     observed_at = models.DateTimeField()

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.endpoints import ObservedEndpoint
 from controlplane.clusters.models import Node
@@ -74,12 +75,31 @@ def instances_observe(*, cluster_id: UUID, items: Iterable[Consumer], at: dateti
             "digest": min(item.digests, default=""),
             "ready": item.ready,
             "restart_count": item.restart_count,
+            "warm_up": str(storable(item.warm_up))[:300],
             "address": item.address,
             "observed_at": at,
         }
+        _audit_warm_up(endpoint_id, item)
         Instance.objects.update_or_create(endpoint_id=endpoint_id, uid=item.uid, defaults=fields)
     if complete:
         Instance.objects.filter(endpoint__cluster_id=cluster_id).exclude(uid__in=kept).delete()
+
+
+def _audit_warm_up(endpoint_id: UUID, item: Consumer) -> None:
+    """That a pod serves although its warm-up failed is written down when it is seen first."""
+    if item.warm_up in ("", "ok"):
+        return
+    known = Instance.objects.filter(endpoint_id=endpoint_id, uid=item.uid).exclude(warm_up="")
+    if not known.exists():
+        audit_write(
+            actor=SYSTEM,
+            action="endpoint.warm-up-failed",
+            object_type="endpoint",
+            object_id=str(endpoint_id),
+            object_name=item.name[:300],
+            after={"pod": item.uid, "serves": True},
+            message=str(storable(item.warm_up))[:300],
+        )
 
 
 def instances_forget(*, cluster_id: UUID, uids: Collection[str]) -> None:

@@ -13,6 +13,7 @@ HEX_A, HEX_B = "a1" * 32, "b2" * 32
 A, B = f"sha256:{HEX_A}", f"sha256:{HEX_B}"
 FOLDER_A, FOLDER_B = f"weights/sha256-{HEX_A}", f"weights/sha256-{HEX_B}"
 STORE = "/opt/dlami/nvme/hearth"
+SILENT = "It ended with exit code {} and said nothing."
 
 
 def container(*mounts: tuple[str, str] | dict[str, Any], name: str = "main") -> dict[str, Any]:
@@ -190,3 +191,24 @@ def test_it_says_where_a_pod_answers_as_soon_as_the_pod_has_an_address(status: d
     made = pod(container(("store", FOLDER_A)))
     consumer = consumer_of({**made, "status": made["status"] | status}, "uid")
     assert consumer is not None and consumer.address == address
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"state": {"running": {}}}, ""),
+        ({"state": {"terminated": {"exitCode": 0, "message": '{"warm": true, "message": "HTTP 200"}'}}}, "ok"),
+        (
+            {"state": {"running": {}}, "lastState": {"terminated": {"message": '{"warm": false, "message": "No."}'}}},
+            "No.",
+        ),
+        ({"lastState": {"terminated": {"exitCode": 137, "message": "[1]"}}}, SILENT.format(137)),
+        ({"lastState": {"terminated": {"exitCode": 1}}}, SILENT.format(1)),
+    ],
+)
+def test_it_says_how_the_warm_up_went_and_counts_its_end_as_no_restart(state: dict[str, Any], said: str) -> None:
+    statuses = [{"name": "server", "restartCount": 2}, {"name": "warm-up", "restartCount": 1, **state}]
+    running = pod(container(("store", FOLDER_A)))
+    running["status"]["containerStatuses"] = statuses
+    found = consumer_of(running, "uid")
+    assert found is not None and (found.warm_up, found.restart_count) == (said, 2)

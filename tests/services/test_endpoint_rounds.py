@@ -16,7 +16,7 @@ from controlplane.audit.services import SYSTEM
 from controlplane.clusters.endpoints import EndpointOwner, MirrorKind
 from controlplane.clusters.gateway import Conflict, EventType
 from controlplane.errors import Clash
-from controlplane.serving.models import Endpoint
+from controlplane.serving.models import Endpoint, Instance
 from tests.services.endpoints import EndpointWorld, unreachable
 from tests.services.world import failed
 
@@ -201,6 +201,26 @@ def test_where_nodes_hold_no_images_that_is_said(served: EndpointWorld) -> None:
     served.apply(spec__modelCacheConfig__imageCache__enabled=False)
     served.round()
     assert "ImageCacheReady" not in {one["type"] for one in served.status["conditions"]}
+
+
+def test_pods_that_serve_without_their_warm_up_are_named_with_a_next_step(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(metadata__annotations={"hearth.dev/warm-up": "/v1/completions {}"})
+    served.until_served()
+    assert served.condition("WarmedUp") == ("False", "Waiting", "0 of 0 pods have answered the warm-up request.")
+    for name, said in (("a", "ok"), ("b", "")):
+        made = {"uid": name, "name": name, "warm_up": said, "observed_at": timezone.now()}
+        Instance.objects.create(endpoint=served.endpoint, **made)
+    served.round()
+    assert served.condition("WarmedUp")[1:] == ("Waiting", "1 of 2 pods have answered the warm-up request.")
+    Instance.objects.filter(name="b").update(warm_up="The server refused it: HTTP 404")
+    served.round()
+    status, reason, message = served.condition("WarmedUp")
+    assert (status, reason) == ("False", "WarmUpFailed")
+    assert "b: The server refused it: HTTP 404. Correct hearth.dev/warm-up" in message
+    Instance.objects.update(warm_up="ok")
+    served.round()
+    assert served.condition("WarmedUp")[:2] == ("True", "Answered")
 
 
 def test_a_place_that_no_connection_allows_is_asked_for(served: EndpointWorld) -> None:

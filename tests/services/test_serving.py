@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.audit.models import AuditEvent
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.endpoints import EndpointName, ObservedEndpoint
 from controlplane.clusters.gateway import EventType, Kind, Observed, WatchEvent
@@ -98,6 +99,17 @@ def test_instances_are_the_pods_that_carry_the_label(cluster: Cluster) -> None:
     relist(cluster, ready, pod("b", "gone"), *strangers, kind=Kind.CONSUMER)
     found = {row.uid: (row.node_id, row.digest, row.ready, row.address) for row in Instance.objects.all()}
     assert found == {"a": (node.pk, "sha256:aa", True, "10.0.0.7"), "b": (None, "sha256:aa", False, "")}
+
+
+def test_a_warm_up_that_failed_is_written_down_once(cluster: Cluster) -> None:
+    relist(cluster, endpoint())
+    failed = pod("p1", warm_up="The server refused it: HTTP 404\x00")
+    for seen in (pod("p1"), failed, failed, pod("p1", warm_up="ok")):
+        change(cluster, event(EventType.MODIFIED, seen, Kind.CONSUMER))
+    relist(cluster, pod("p1"), pod("p2", warm_up="ok"), kind=Kind.CONSUMER)
+    [written] = AuditEvent.objects.filter(action="endpoint.warm-up-failed")
+    assert (written.object_name, written.message) == ("default/p1", "The server refused it: HTTP 404\ufffd")
+    assert dict(Instance.objects.values_list("name", "warm_up")) == {"p1": "", "p2": "ok"}
 
 
 def test_instances_come_and_go_with_their_pods(cluster: Cluster) -> None:

@@ -92,6 +92,9 @@ class InstanceSerializer(serializers.Serializer[Any]):
     digest = serializers.CharField()
     ready = serializers.BooleanField()
     restart_count = serializers.IntegerField()
+    warm_up = serializers.CharField(
+        help_text="ok, or why it serves without having answered the warm-up request; empty while that is not known"
+    )
 
 
 class EndpointDetailSerializer(EndpointSerializer):

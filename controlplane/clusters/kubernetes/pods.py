@@ -6,15 +6,17 @@ a store and names none holds everything in it, because nobody can know what it o
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from controlplane.clusters.documents import ANY_DIGEST, Consumer
 from controlplane.clusters.kubernetes.names import AGENT_LABEL, NODES_NAMESPACE, WEIGHTS_ANNOTATION
 
 Json = Mapping[str, Any]
+WARM_UP_CONTAINER = "warm-up"
 _IN_STORE = re.compile(r"/hearth(?:/(?P<inside>.*))?\Z", re.DOTALL)
 _FOLDER = re.compile(r"weights/(sha256)-([0-9a-f]{64})(?:/.*)?\Z", re.DOTALL)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
@@ -37,10 +39,33 @@ def consumer_of(pod: Json, node_uid: str, *, ended: bool = False) -> Consumer | 
         node_uid=node_uid,
         digests=digests,
         ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ()),
-        restart_count=sum(int(container.get("restartCount", 0)) for container in statuses),
+        # The warm-up's container ends once when it is done, which is no restart of anything that serves.
+        restart_count=sum(int(one.get("restartCount", 0)) for one in statuses if one.get("name") != WARM_UP_CONTAINER),
         labels=dict(metadata.get("labels") or {}),
         address=str(status.get("podIP") or ""),
+        warm_up=_warm_up(statuses),
     )
+
+
+def _warm_up(statuses: Iterable[Json]) -> str:
+    """What the warm-up's container said when it ended."""
+    for status in statuses:
+        if status.get("name") != WARM_UP_CONTAINER:
+            continue
+        for state in (status.get("state") or {}, status.get("lastState") or {}):
+            if ended := state.get("terminated"):
+                return _outcome(str(ended.get("message") or ""), ended.get("exitCode"))
+    return ""
+
+
+def _outcome(message: str, code: object) -> str:
+    try:
+        said = json.loads(message)
+        if isinstance(said, dict) and isinstance(said.get("warm"), bool):
+            return "ok" if said["warm"] else str(said.get("message") or "It failed.")[:300]
+    except ValueError:
+        pass
+    return f"It ended with exit code {code} and said nothing."
 
 
 def _digests(pod: Json) -> frozenset[str]:
