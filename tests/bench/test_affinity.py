@@ -52,6 +52,11 @@ def trace() -> tuple[str, list[Recorded]]:
 
 def made(ids: Callable[[random.Random, int], list[int]], count: int = 3000, rate: float = 12.0) -> list[Recorded]:
     """Requests whose blocks ``ids`` names; each block four times as long as an id says."""
+    return list(recorded(made_lines(ids, count, rate), prefix_length=LONG))
+
+
+def made_lines(ids: Callable[[random.Random, int], list[int]], count: int = 3000, rate: float = 12.0) -> list[str]:
+    """The same as lines of a trace."""
     draws, now, lines = random.Random(17), 0.0, []
     for number in range(1, count + 1):
         now += draws.expovariate(rate)
@@ -60,7 +65,7 @@ def made(ids: Callable[[random.Random, int], list[int]], count: int = 3000, rate
             "timestamp": now * 1000, "input_length": 512 * len(chosen), "output_length": draws.randrange(20, 400),
             "hash_ids": chosen,
         }))  # fmt: skip
-    return list(recorded(lines, prefix_length=LONG))
+    return lines
 
 
 WORKLOADS: dict[str, Callable[[random.Random, int], list[int]]] = {
