@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import unescape
 from typing import Any
 
 from caches.models import Image, ModelVersion
@@ -83,6 +84,7 @@ def coverage_heatmap(matrix: Matrix, *, links: Links) -> Spec:
     cells = [matrix.lines[node.id] for node in rows]
     placed = [(y, x, cell) for y, line in enumerate(cells) for x, cell in enumerate(line) if cell.state]
     names = [_safe(column.full_name) for column in columns]
+    labels = [_label(node, matrix) for node in rows]
     heat: Spec = {
         "type": "heatmap",
         "z": [[_RANKS[shown_state(cell)] for cell in line] for line in cells],
@@ -114,11 +116,11 @@ def coverage_heatmap(matrix: Matrix, *, links: Links) -> Spec:
         "bargap": 0,
         "showlegend": False,
         "uirevision": "coverage",
+        # Characters: of the widest head and of the widest row's name. charts.js turns heads that do not fit.
+        "meta": {"heads": [_widest(names), _widest(labels)]},
         "font": {"size": 13},
         "xaxis": _PLAIN | _ticks(names) | {"side": "top"},
-        "yaxis": _PLAIN
-        | _ticks([_label(node, matrix) for node in rows])
-        | {"autorange": False, "range": [len(rows) - 0.5, -0.5]},
+        "yaxis": _PLAIN | _ticks(labels) | {"autorange": False, "range": [len(rows) - 0.5, -0.5]},
     }
     return {"data": [heat, *overlays], "layout": layout}
 
@@ -126,6 +128,10 @@ def coverage_heatmap(matrix: Matrix, *, links: Links) -> Spec:
 def shown_state(cell: MatrixCell) -> str:
     """The cell's state as it is drawn and said: a Ready copy that no pin wants is Kept."""
     return _KEPT if cell.state == "Ready" and not cell.wanted else cell.state
+
+
+def _widest(texts: Sequence[str]) -> int:
+    return max((len(unescape(text)) for text in texts), default=0)
 
 
 def _ticks(labels: Sequence[str]) -> Spec:

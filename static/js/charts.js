@@ -48,6 +48,16 @@ function themed(spec, figure) {
   return copy;
 }
 
+// Heads that do not fit side by side stand upright, and the figure grows by what they need then.
+const CHARACTER = 7.4;
+function turn(layout, width) {
+  const [head, row] = layout.meta?.heads ?? [0, 0];
+  if ((head + 2) * CHARACTER * layout.xaxis?.tickvals?.length <= width - row * CHARACTER - 16) return;
+  if (!head) return;
+  layout.xaxis.tickangle = -90;
+  layout.height += Math.max(0, head * CHARACTER - 28);
+}
+
 const NAMES = { "": "Not wanted here", Kept: "Kept: ready, and no pin wants it" };
 
 // The heatmap comes with what belongs to a row, a column or a state once; each cell's sign, words and page are made here.
@@ -79,6 +89,7 @@ async function draw(figure) {
   const drawn = theme + source.textContent;
   if (DRAWN.get(figure) === drawn) return;
   const spec = themed(JSON.parse(source.textContent), figure);
+  turn(spec.layout, plot.clientWidth);
   const Plotly = await plotly(figure.dataset.plotly);
   DRAWN.set(figure, drawn);
   const drag = { staticPlot: false, displaylogo: false, displayModeBar: false, responsive: true, doubleClick: false };

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from playwright.sync_api import Page
 from pytest_django.live_server_helper import LiveServer
 
 from caches.domain.labels import ready_label
 from controlplane.clusters.models import Node
 from controlplane.embedded.processes import ROOT
+from controlplane.operations.models import Operation
+from tests import factories
 from tests.e2e.browser import Watched, chromium
 from tests.factories import MIB
 from tests.views.addresses import FORMS, PAGES
@@ -20,6 +23,14 @@ from tests.views.conftest import Stage, ada, stage  # noqa: F401  # fixtures
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.django_db(transaction=True)]
 WIDTH = 390
+CUT = """() => {
+  const plot = document.querySelector("#heatmap-plot svg.main-svg").getBoundingClientRect();
+  const heads = [...document.querySelectorAll("#heatmap-plot .xaxislayer-above text")];
+  return heads.filter((head) => {
+    const { top, left, right } = head.getBoundingClientRect();
+    return top < plot.top - 1 || left < plot.left - 1 || right > plot.right + 1;
+  }).map((head) => head.textContent);
+}"""
 TOO_WIDE = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 
 
@@ -32,6 +43,19 @@ def crowded(stage: Stage) -> Stage:  # noqa: F811
     Node.objects.filter(pk=stage.nodes[0].pk).update(
         labels=labels, capacity_bytes=400 * MIB, used_bytes=150 * MIB, other_bytes=30 * MIB, reserved_bytes=20 * MIB
     )
+    for number in range(6):
+        version = factories.version(model=f"kindling-60m-{number}", version="v1")
+        factories.entry(on=stage.nodes[1 + number % 2], of=version.artifact)
+    for ended_at in (None, timezone.now()):
+        Operation.objects.create(
+            kind="ModelRegister",
+            state="Succeeded" if ended_at else "Running",
+            subject_type="version",
+            subject_id=str(stage.llama.pk),
+            subject_name="kindling-60m-instruct v12",
+            started_by="continuous-integration",
+            ended_at=ended_at,
+        )
     return stage
 
 
@@ -47,6 +71,13 @@ def test_it_fits_every_page_on_a_narrow_screen(crowded: Stage, ada: Client, live
         wide = [name for name, address in addresses.items() if _is_wide(one, address)]
         assert wide == []
         _look_at_node(one, addresses["node"], pictures)
+        _look_at_pool(one, addresses["pool"], pictures)
+        one.page.set_viewport_size({"width": 1280, "height": 900})
+        one.open(addresses["operations"])
+        one.page.screenshot(path=pictures / "operations-1280.png", full_page=True)
+        assert not one.page.locator("main .scroll").evaluate("one => one.scrollWidth > one.clientWidth"), (
+            "Ended is seen"
+        )
 
 
 def _is_wide(one: Watched, address: str) -> bool:
@@ -72,6 +103,17 @@ def _look_at_node(one: Watched, address: str, pictures: Path) -> None:
     page.locator("#raw-labels summary").click()
     assert not page.evaluate(TOO_WIDE)
     assert one.complaints == []
+
+
+def _look_at_pool(one: Watched, address: str, pictures: Path) -> None:
+    one.open(address)
+    page = one.page
+    page.wait_for_selector("#heatmap-plot .xaxislayer-above text")
+    page.screenshot(path=pictures / "pool-narrow.png", full_page=True)
+    assert page.evaluate(CUT) == [], "the heads of the matrix are whole"
+    for link in page.locator(".nav a").all():
+        box = link.bounding_box()
+        assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= WIDTH, link.inner_text()
 
 
 def _overlap(page: Page, upper: str, lower: str) -> float:
