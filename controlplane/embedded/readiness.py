@@ -15,7 +15,7 @@ from typing import Any
 
 Answer = Mapping[str, Any]  # the body of /readyz, empty where nobody answers
 _PATIENCE = 60.0  # seconds after which it is said what is missing
-_REPORTS = 20.0  # seconds for the nodes' agents; one that a person stopped yesterday never reports
+_REPORTS = 20.0  # seconds for agents that have reported before; one that a person stopped yesterday never does
 
 
 class Readiness:
@@ -31,10 +31,11 @@ class Readiness:
         if "ready" in self._told:
             return []
         now = time.monotonic() if now is None else now
-        missing = self._missing(self._ask(), now)
+        answer = self._ask()
+        missing = self._missing(answer, now)
         if not missing:
             self._told.add("ready")
-            return [f"Everything runs: ready after {now - self._began:.0f} s."]
+            return [f"Everything runs{_but(answer)}: ready after {now - self._began:.0f} s."]
         if now - self._began < _PATIENCE or "late" in self._told:
             return []
         self._told.add("late")
@@ -51,9 +52,16 @@ class Readiness:
         if news["clusters"] and (at is None or datetime.fromisoformat(at) < self._since):
             return "The watcher has not reached every cluster since the start."
         self._observed_at = self._observed_at or now
-        if news["reporting"] < news["nodes"] and now - self._observed_at < _REPORTS:
+        # Of an agent that was never heard of nothing is known: it may still be on its way, as on a cluster of its own.
+        if news["unheard"] or (news["reporting"] < news["nodes"] and now - self._observed_at < _REPORTS):
             return f"{news['reporting']} of {news['nodes']} nodes report."
         return ""
+
+
+def _but(answer: Answer) -> str:
+    nodes, reporting = answer["news"]["nodes"], answer["news"]["reporting"]
+    verb = "do" if nodes - reporting > 1 else "does"
+    return f" but {nodes - reporting} of {nodes} nodes, which {verb} not report" if reporting < nodes else ""
 
 
 def readiness_of(address: str, began: float) -> Readiness:

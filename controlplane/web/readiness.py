@@ -53,17 +53,23 @@ def findings() -> dict[str, Finding]:
 
 
 def news() -> dict[str, Any]:
-    """How fresh what pages show is: the oldest contact with a cluster, and how many of the live nodes report."""
+    """How fresh what pages show is: the oldest contact with a cluster, and how many of the live nodes of pools report;
+    of ``unheard`` ones nobody has ever heard."""
     clusters = Cluster.objects.aggregate(count=Count("pk"), seen=Count("observed_at"), oldest=Min("observed_at"))
-    live = Q(lost_at__isnull=True)
+    live = Q(lost_at__isnull=True, pool__isnull=False)
     reporting = live & Q(reported_at__gte=timezone.now() - WATCHER_SILENT)
-    nodes = Node.objects.aggregate(live=Count("pk", filter=live), reporting=Count("pk", filter=reporting))
+    nodes = Node.objects.aggregate(
+        live=Count("pk", filter=live),
+        reporting=Count("pk", filter=reporting),
+        unheard=Count("pk", filter=live & Q(reported_at=None)),
+    )
     everyone = clusters["seen"] == clusters["count"]
     return {
         "clusters": clusters["count"],
         "contacted_at": iso_text(clusters["oldest"]) or None if everyone else None,
         "nodes": nodes["live"],
         "reporting": nodes["reporting"],
+        "unheard": nodes["unheard"],
     }
 
 

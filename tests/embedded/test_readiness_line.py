@@ -11,7 +11,7 @@ from controlplane.embedded.readiness import Readiness, readiness_of
 
 SINCE = datetime(2026, 9, 1, 12, tzinfo=UTC)
 SOON, YESTERDAY = (SINCE + timedelta(seconds=3)).isoformat(), (SINCE - timedelta(days=1)).isoformat()
-FRESH = {"clusters": 1, "contacted_at": SOON, "nodes": 3, "reporting": 3}
+FRESH = {"clusters": 1, "contacted_at": SOON, "nodes": 3, "reporting": 3, "unheard": 0}
 READY = "Everything runs: ready after 9 s."
 
 
@@ -57,7 +57,17 @@ def test_it_says_it_once() -> None:
 def test_it_does_not_wait_for_a_node_that_somebody_stopped() -> None:
     readiness = Readiness(lambda: answer(reporting=2), began=100.0, since=SINCE)
     assert [readiness.check(second) for second in (101, 120.9)] == [[], []]
-    assert readiness.check(121.1) == ["Everything runs: ready after 21 s."]
+    assert readiness.check(121.1) == ["Everything runs but 1 of 3 nodes, which does not report: ready after 21 s."]
+
+
+def test_it_waits_for_nodes_that_were_never_heard_of() -> None:
+    """Their agents' pods are still being made: nothing runs on them yet, however long that takes."""
+    news: dict[str, Any] = {"reporting": 0, "unheard": 3}
+    readiness = Readiness(lambda: answer(**news), began=100.0, since=SINCE)
+    late = "Not everything works yet, and it goes on trying: 0 of 3 nodes report."
+    assert [readiness.check(second) for second in (101, 130, 161, 500)] == [[], [], [late], []]
+    news |= {"reporting": 3, "unheard": 0}
+    assert readiness.check(522) == ["Everything runs: ready after 422 s."]
 
 
 def test_it_says_once_what_is_missing_and_goes_on() -> None:

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from caches.metrics import loop_finding
 from caches.models import PoolLoop
-from controlplane.clusters.models import Cluster
+from controlplane.clusters.models import Cluster, Node
 from controlplane.web import readiness
 from controlplane.web.readiness import Finding, register_check
 from tests import factories
@@ -193,14 +193,16 @@ def test_a_cluster_that_was_removed_is_not_waited_for(answers: None) -> None:
 
 def test_it_tells_how_fresh_the_pages_are(answers: None, client: Client) -> None:
     now = timezone.now()
-    assert client.get("/readyz").json()["news"] == {"clusters": 0, "contacted_at": None, "nodes": 0, "reporting": 0}
+    nothing = {"clusters": 0, "contacted_at": None, "nodes": 0, "reporting": 0, "unheard": 0}
+    assert client.get("/readyz").json()["news"] == nothing
     older = now - timedelta(seconds=40)
     pool = factories.pool(of=factories.cluster(observed_at=now))
     factories.cluster(observed_at=older)
     for fields in ({}, {"reported_at": now - timedelta(minutes=2)}, {"reported_at": None}, {"lost_at": now}):
         factories.node(of=pool, **fields)
+    Node.objects.filter(pk=factories.node(of=pool).pk).update(pool=None)  # of no pool: it has no agent
     news = client.get("/readyz").json()["news"]
-    assert (news["clusters"], news["nodes"], news["reporting"]) == (2, 3, 1)
+    assert (news["clusters"], news["nodes"], news["reporting"], news["unheard"]) == (2, 3, 1, 1)
     assert datetime.fromisoformat(news["contacted_at"]) == older
     factories.cluster(observed_at=None)
     assert client.get("/readyz").json()["news"]["contacted_at"] is None, "one was never reached"
