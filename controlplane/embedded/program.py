@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ _PATIENCE = 60.0  # seconds until the web application must answer; a cold start 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line chose. ``commands`` are the management commands that exist."""
+    """What the command line chose. ``commands``: the management commands that exist. ``router_port`` 0: no router."""
 
     state: Path
     port: int
@@ -46,6 +46,7 @@ class Options:
     demo: bool
     commands: frozenset[str]
     kubernetes: bool = False  # three real nodes instead of the local fleet; ``nodes`` says nothing then
+    router_port: int = 0
 
     @property
     def address(self) -> str:
@@ -66,6 +67,10 @@ def run(options: Options, *, say: Say, terminal: bool) -> None:
         raise EmbeddedError(f"--nodes {options.nodes} leaves nothing to keep warm; use 1 or more.")
     make = "make run-kube" if options.kubernetes else "make run"
     ports.require_port(options.port, f"Stop it, or choose another port: {make} PORT={options.port + 10}")
+    # Beside the pages where that is free, so that a person can guess it.
+    beside = options.port + 1
+    beside = beside if beside < 65_536 and ports.reserve([beside]) else ports.free_port()
+    options = replace(options, router_port=beside)
     with _signals_interrupt():
         try:
             _run(options, say, terminal, began)
@@ -210,6 +215,9 @@ def _processes(options: Options, env: Mapping[str, str]) -> Iterator[Spec]:
     worker = [*celery, "worker", "--concurrency", "2", "--queues", queues, "--without-mingle", "--without-gossip"]
     yield Spec("worker", worker, env, stop_within=15.0)
     yield Spec("beat", [*celery, "beat", "--schedule", str(beat / "schedule"), "--pidfile", ""], env)
+    if options.router_port:
+        router = [python, "-m", "routing.dataplane", "--follow", "--config", str(options.state / "router.json")]
+        yield Spec("router", [*router, "--host", ports.HOST, "--port", str(options.router_port)], env)
     if "watch_cluster" in options.commands:
         yield Spec("watcher", [*manage, "watch_cluster"], env)
     if options.demo and "fleet" in options.commands and not options.kubernetes:
@@ -249,6 +257,8 @@ def _greet(options: Options, say: Say, terminal: bool) -> None:
         # A password belongs on the person's screen, not into a file that collects this output.
         shown = password.read_text().strip() if terminal else f"the password is in {password}"
         say(f"  Sign in  admin   {shown}")
+    if options.router_port:
+        say(f"  Router   {ports.HOST}:{options.router_port}/v1 (OpenAI's API, for the endpoints that are served)")
     say(f"  Logs     {options.state / 'logs'}\n  Stop     Ctrl-C\n")
 
 

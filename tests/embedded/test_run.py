@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from controlplane.embedded import program
+from controlplane.embedded import ports, program
 from controlplane.embedded.problems import EmbeddedError, tail
 from controlplane.embedded.processes import ROOT, AlreadyRunning, Child, Spec, Supervisor, holder
 from controlplane.embedded.program import Options
@@ -53,6 +53,13 @@ def test_it_runs_what_the_line_asked_for(chosen: Options) -> None:
     assert [spec.name for spec in program._processes(plain, {})] == ["web", "worker", "beat"]
     fleet = list(program._processes(chosen, {}))[-1]
     assert list(fleet.argv)[-2:] == ["--nodes", "3"]
+
+
+def test_it_runs_a_router_that_follows_what_is_published(chosen: Options) -> None:
+    env = {"REDIS_URL": "redis://:secret@embedded"}
+    router = next(spec for spec in program._processes(replace(chosen, router_port=8124), env) if spec.name == "router")
+    assert list(router.argv)[-4:] == ["--host", ports.HOST, "--port", "8124"] and "--follow" in router.argv
+    assert router.env["REDIS_URL"] == env["REDIS_URL"] and "secret" not in " ".join(router.argv)
 
 
 @pytest.mark.parametrize("given", ["DATABASE_URL", "DATABASE_URL_FILE", "REDIS_URL", "SECRET_KEY_FILE"])
