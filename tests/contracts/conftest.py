@@ -18,7 +18,7 @@ KUBERNETES = pytest.param("kubernetes", marks=pytest.mark.xdist_group("kube"))
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ContractCluster]:
     """An empty cluster."""
     if request.param == "kubernetes":
-        with kube_contract(request.getfixturevalue("own_kube_api")) as kube:
+        with kube_contract(request.getfixturevalue("kube_api")) as kube:
             yield kube
         return
     with FACTORIES[request.param](tmp_path) as made:

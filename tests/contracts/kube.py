@@ -19,8 +19,8 @@ from controlplane.clusters.kubernetes.gateway import KubernetesGateway
 from controlplane.clusters.kubernetes.install import documents, install
 from controlplane.clusters.kubernetes.link import KubernetesLink
 from controlplane.clusters.kubernetes.pods import consumer_of
-from controlplane.embedded.kube.cluster import KubeCluster
 from controlplane.embedded.processes import ROOT
+from tests.plugins.kube import KubeApi
 from tests.waiting import until
 
 CRDS = ROOT / "deploy" / "base" / "crds"
@@ -71,7 +71,7 @@ class KubeContractCluster:
     disk_bytes: int | None = None
     bookmark_seconds = 3.0
 
-    def __init__(self, cluster: KubeCluster) -> None:
+    def __init__(self, cluster: KubeApi) -> None:
         self._cluster = cluster
         self.api = KubernetesGateway(str(cluster.kubeconfig))
         self.gateway: ClusterGateway = self.api
@@ -195,7 +195,7 @@ def engine_pod(node: str, digest: str, **fields: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def kube_contract(cluster: KubeCluster) -> Iterator[KubeContractCluster]:
+def kube_contract(cluster: KubeApi) -> Iterator[KubeContractCluster]:
     made = KubeContractCluster(cluster)
     prepare(made.client)
     empty(made.client)

@@ -14,7 +14,6 @@ from controlplane.clusters.kubernetes.access import access_for
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
 from controlplane.clusters.kubernetes.link import KubernetesLink
-from controlplane.embedded.kube.cluster import KubeCluster
 from tests.contracts.kube import KubeContractCluster
 from tests.kube.installed import (
     AGENT_PODS,
@@ -28,14 +27,15 @@ from tests.kube.installed import (
     remove_policies,
     token_of,
 )
+from tests.plugins.kube import KubeApi
 
 SOURCES = ["/fsx"]
 
 
 @pytest.fixture(scope="module")
-def policies(own_kube_api: KubeCluster) -> Iterator[KubeClient]:
+def policies(kube_api: KubeApi) -> Iterator[KubeClient]:
     """The administrator's client while the policies hold; without them again afterwards."""
-    client = KubeClient(lambda: access_for(str(own_kube_api.kubeconfig)))
+    client = KubeClient(lambda: access_for(str(kube_api.kubeconfig)))
     objects = around_hearth(sources=SOURCES)
     install(client, objects)
     policies_hold(client)
@@ -48,7 +48,7 @@ def policies(own_kube_api: KubeCluster) -> Iterator[KubeClient]:
 class Guarded:
     """Clients by whose token they use."""
 
-    def __init__(self, contract: KubeContractCluster, cluster: KubeCluster, admin: KubeClient) -> None:
+    def __init__(self, contract: KubeContractCluster, cluster: KubeApi, admin: KubeClient) -> None:
         self.contract, self.cluster, self.admin = contract, cluster, admin
         self._links: list[KubernetesLink] = []
 
@@ -74,8 +74,8 @@ class Guarded:
 
 
 @pytest.fixture
-def guarded(contract: KubeContractCluster, own_kube_api: KubeCluster, policies: KubeClient) -> Iterator[Guarded]:
-    made = Guarded(contract, own_kube_api, policies)
+def guarded(contract: KubeContractCluster, kube_api: KubeApi, policies: KubeClient) -> Iterator[Guarded]:
+    made = Guarded(contract, kube_api, policies)
     with contextlib.closing(made):
         yield made
 

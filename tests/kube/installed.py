@@ -13,8 +13,8 @@ from controlplane.clusters.kubernetes.agent_workload import SERVICE_ACCOUNT, dae
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.install import documents, object_path
 from controlplane.clusters.kubernetes.install import install as apply
-from controlplane.embedded.kube.cluster import KubeCluster
 from controlplane.embedded.processes import ROOT
+from tests.plugins.kube import KubeApi
 from tests.waiting import until
 
 BASE = ROOT / "deploy" / "base"
@@ -117,7 +117,7 @@ def token_of(client: KubeClient, namespace: str, account: str, pod: dict[str, An
     return str(answer["status"]["token"])
 
 
-def client_of(cluster: KubeCluster, token: str) -> KubeClient:
+def client_of(cluster: KubeApi, token: str) -> KubeClient:
     """Talks to the API server as the holder of the token."""
     ca = str(cluster.folder / "pki" / "ca.crt")
     access = Access(server=cluster.server, authorization=lambda again: f"Bearer {token}", ca_file=ca)

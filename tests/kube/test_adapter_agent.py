@@ -17,11 +17,11 @@ from controlplane.clusters.documents import EntryState, Manifest
 from controlplane.clusters.gateway import Kind, ObservedNodeCache
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.install import apply_documents
-from controlplane.embedded.kube.cluster import KubeCluster
 from controlplane.embedded.processes import ROOT
 from tests.contracts.kube import KubeContractCluster
 from tests.contracts.observing import DIGEST, spec
 from tests.kube.installed import POLICIES, around_hearth
+from tests.plugins.kube import KubeApi
 from tests.waiting import until
 
 ACCOUNT = "hearth-agent"
@@ -30,7 +30,7 @@ ACCOUNT = "hearth-agent"
 class AgentPod:
     """The place of an agent's pod on a node: its account, and a token that names the machine."""
 
-    def __init__(self, contract: KubeContractCluster, cluster: KubeCluster, folder: Path) -> None:
+    def __init__(self, contract: KubeContractCluster, cluster: KubeApi, folder: Path) -> None:
         self.contract, self.server, self.folder = contract, cluster.server, folder
         self.ca = cluster.folder / "pki" / "ca.crt"
         self.store = folder / "disk"
@@ -90,8 +90,8 @@ class AgentPod:
 
 
 @pytest.fixture
-def place(contract: KubeContractCluster, own_kube_api: KubeCluster, tmp_path: Path) -> AgentPod:
-    made = AgentPod(contract, own_kube_api, tmp_path)
+def place(contract: KubeContractCluster, kube_api: KubeApi, tmp_path: Path) -> AgentPod:
+    made = AgentPod(contract, kube_api, tmp_path)
     made.allow()
     return made
 

@@ -12,19 +12,19 @@ from django.utils import timezone
 from caches.models import PoolLoop, PublishedManifest
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.models import Cluster, ClusterType, Node
-from controlplane.embedded.kube.cluster import KubeCluster
 from controlplane.management.commands.watch_cluster import watch_clusters
 from tests import factories
 from tests.contracts.kube import KubeContractCluster
 from tests.contracts.observing import DIGEST, spec, status
+from tests.plugins.kube import KubeApi
 from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def watched(contract: KubeContractCluster, own_kube_api: KubeCluster) -> Iterator[KubeContractCluster]:
-    Cluster.objects.create(name="prod", type=ClusterType.KUBERNETES, address=f"{own_kube_api.kubeconfig}#hearth")
+def watched(contract: KubeContractCluster, kube_api: KubeApi) -> Iterator[KubeContractCluster]:
+    Cluster.objects.create(name="prod", type=ClusterType.KUBERNETES, address=f"{kube_api.kubeconfig}#hearth")
     with running([]):
         yield contract
 
@@ -69,11 +69,11 @@ def test_it_shows_a_cluster_as_it_is(watched: KubeContractCluster) -> None:
 
 
 def test_it_forgets_what_it_told_a_cluster_that_was_at_this_address_before(
-    contract: KubeContractCluster, own_kube_api: KubeCluster
+    contract: KubeContractCluster, kube_api: KubeApi
 ) -> None:
     """Like one that was installed anew: another uid than the remembered one, and nothing of what was published."""
     old = factories.cluster(
-        name="prod", type=ClusterType.KUBERNETES, address=str(own_kube_api.kubeconfig), uid="the old one"
+        name="prod", type=ClusterType.KUBERNETES, address=str(kube_api.kubeconfig), uid="the old one"
     )
     other = factories.cluster()
     for cluster in (old, other):
@@ -91,14 +91,14 @@ def test_it_forgets_what_it_told_a_cluster_that_was_at_this_address_before(
 
 
 def test_it_says_on_the_cluster_what_is_wrong_and_loses_no_node(
-    watched: KubeContractCluster, own_kube_api: KubeCluster
+    watched: KubeContractCluster, kube_api: KubeApi
 ) -> None:
     watched.add_node("n-1")
     until(lambda: row("n-1") is not None, "the node has a row")
-    own_kube_api.stop_api_server()
+    kube_api.stop_api_server()
     try:
         until(lambda: Cluster.objects.get().error != "", "the cluster says so")
         assert row("n-1") is not None, "a cluster that does not answer has lost nothing"
     finally:
-        own_kube_api.start_api_server()
+        kube_api.start_api_server()
     until(lambda: Cluster.objects.get().error == "", "it heals", seconds=150)

@@ -17,10 +17,10 @@ from controlplane.clusters.gateway import EventType, Gone, Kind, Observed, Obser
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
 from controlplane.clusters.readers import Failed, KindReader, Message, Relisted
-from controlplane.embedded.kube.cluster import KubeCluster
 from tests.contracts.kube import KubeContractCluster, add_node, remove_node
 from tests.contracts.observing import DIGEST, OTHER, changes, spec, status
 from tests.kube.faulty import Answer, Cut, FaultyProxy
+from tests.plugins.kube import KubeApi
 from tests.waiting import until
 
 pytestmark = pytest.mark.faults
@@ -88,17 +88,15 @@ def agrees(picture: Picture, contract: KubeContractCluster) -> Callable[[], bool
     return lambda: picture.names() == {n["metadata"]["name"] for n in contract.client.get(names.NODES)["items"]}
 
 
-def test_it_finds_everything_again_after_the_server_restarted(
-    contract: KubeContractCluster, own_kube_api: KubeCluster
-) -> None:
+def test_it_finds_everything_again_after_the_server_restarted(contract: KubeContractCluster, kube_api: KubeApi) -> None:
     contract.add_node("n-1")
-    gateway = KubernetesGateway(str(own_kube_api.kubeconfig))
+    gateway = KubernetesGateway(str(kube_api.kubeconfig))
     with Picture(gateway, Kind.NODE).running() as picture:
         until(lambda: picture.names() == {"n-1"})
-        own_kube_api.stop_api_server()
+        kube_api.stop_api_server()
         until(lambda: picture.failures > 0, "it notices")
         sent, started = sum(gateway.client.requests().values()), time.monotonic()
-        own_kube_api.start_api_server()
+        kube_api.start_api_server()
         add_node(contract.client, "n-2")
         remove_node(contract.client, "n-1")
         until(agrees(picture, contract), "it agrees again")
@@ -107,9 +105,9 @@ def test_it_finds_everything_again_after_the_server_restarted(
 
 
 def test_it_loses_nothing_when_it_is_slower_than_the_compaction(
-    contract: KubeContractCluster, own_kube_api: KubeCluster
+    contract: KubeContractCluster, kube_api: KubeApi
 ) -> None:
-    gateway = KubernetesGateway(str(own_kube_api.kubeconfig))
+    gateway = KubernetesGateway(str(kube_api.kubeconfig))
     contract.add_node("n-1")
     token = gateway.list(Kind.NODE).token
     with Picture(gateway, Kind.NODE, queue_size=1).running() as picture:
@@ -118,7 +116,7 @@ def test_it_loses_nothing_when_it_is_slower_than_the_compaction(
         for number in range(3):
             contract.client.merge(f"{names.NODES}/n-1", {"metadata": {"labels": {"x": str(number)}}}, manager="test")
         add_node(contract.client, "n-2")
-        own_kube_api.compact()
+        kube_api.compact()
         add_node(contract.client, "n-3")
         picture.held.set()
         until(agrees(picture, contract), "it agrees again")
@@ -149,8 +147,8 @@ def test_it_answers_a_storm_with_patience_and_heals_after_it(
         until(agrees(picture, contract), "it heals", seconds=150)
 
 
-def test_two_watchers_see_the_same(contract: KubeContractCluster, own_kube_api: KubeCluster) -> None:
-    pictures = [Picture(KubernetesGateway(str(own_kube_api.kubeconfig)), Kind.NODE_CACHE) for _ in range(2)]
+def test_two_watchers_see_the_same(contract: KubeContractCluster, kube_api: KubeApi) -> None:
+    pictures = [Picture(KubernetesGateway(str(kube_api.kubeconfig)), Kind.NODE_CACHE) for _ in range(2)]
     with pictures[0].running(), pictures[1].running():
         uid = contract.add_node("n-1")
         contract.gateway.apply_node_cache(spec("n-1", uid, DIGEST))
@@ -160,13 +158,11 @@ def test_two_watchers_see_the_same(contract: KubeContractCluster, own_kube_api: 
         assert pictures[0].items == pictures[1].items
 
 
-def test_a_change_of_a_status_costs_no_request_of_the_watcher(
-    contract: KubeContractCluster, own_kube_api: KubeCluster
-) -> None:
+def test_a_change_of_a_status_costs_no_request_of_the_watcher(contract: KubeContractCluster, kube_api: KubeApi) -> None:
     uid = contract.add_node("n-1")
     contract.gateway.apply_node_cache(spec("n-1", uid, DIGEST))
     link = contract.link("n-1", uid)
-    gateway = KubernetesGateway(str(own_kube_api.kubeconfig))
+    gateway = KubernetesGateway(str(kube_api.kubeconfig))
     token = gateway.list(Kind.NODE_CACHE).token
     before = sum(gateway.client.requests().values())
     for used in range(20):
@@ -178,7 +174,7 @@ def test_a_change_of_a_status_costs_no_request_of_the_watcher(
 
 
 def test_it_holds_no_raw_objects(
-    contract: KubeContractCluster, own_kube_api: KubeCluster, monkeypatch: pytest.MonkeyPatch
+    contract: KubeContractCluster, kube_api: KubeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nodes with much that Hearth has no use for: what stays is small, and so is the most that is held on the way."""
     monkeypatch.setattr("controlplane.clusters.kubernetes.watches.PAGE_ITEMS", 10)
@@ -193,7 +189,7 @@ def test_it_holds_no_raw_objects(
             "metadata": {"name": f"n-{number}", "annotations": {"b": ballast}},
         }
         contract.client.create(names.NODES, document, manager="test")
-    gateway = KubernetesGateway(str(own_kube_api.kubeconfig))
+    gateway = KubernetesGateway(str(kube_api.kubeconfig))
     gateway.capabilities()
     tracemalloc.start()
     try:

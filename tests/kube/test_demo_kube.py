@@ -19,9 +19,9 @@ from caches.services.publishing import artifacts_publish
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.models import Cluster, Node, NodePool
 from controlplane.clusters.registry import gateway_for
-from controlplane.embedded.kube.cluster import KubeCluster
 from controlplane.embedded.seaweed import S3
 from tests.contracts.kube import KubeContractCluster, empty
+from tests.plugins.kube import KubeApi
 
 pytestmark = pytest.mark.django_db
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def state(
     contract: KubeContractCluster,
-    own_kube_api: KubeCluster,
+    kube_api: KubeApi,
     tmp_path: Path,
     settings: LazySettings,
     s3_server: S3,
@@ -40,7 +40,7 @@ def state(
     monkeypatch.setattr(demo, "DEMO_MODELS", small)
     (tmp_path / "s3.json").write_text(json.dumps(dataclasses.asdict(s3_server)))
     monkeypatch.setenv("HEARTH_DEMO_S3_FILE", str(tmp_path / "s3.json"))
-    monkeypatch.setenv("HEARTH_DEMO_KUBECONFIG", str(own_kube_api.kubeconfig))
+    monkeypatch.setenv("HEARTH_DEMO_KUBECONFIG", str(kube_api.kubeconfig))
     monkeypatch.setenv("HEARTH_DEMO_CACHE_PATH", "/opt/warm")
     machines(contract)
     yield tmp_path

@@ -16,10 +16,10 @@ import yaml
 from controlplane.clusters.kubernetes.access import access_for
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.install import documents, object_path
-from controlplane.embedded.kube.cluster import KubeCluster
 from controlplane.embedded.processes import ROOT
 from tests.contracts.kube import prepare
 from tests.kube.installed import BASE
+from tests.plugins.kube import KubeApi
 
 PROCESSES = {"hearth-web", "hearth-worker", "hearth-beat", "hearth-watcher", "hearth-migrate"}
 ACCOUNTS = {"hearth-worker": "hearth", "hearth-watcher": "hearth", "hearth-web": "hearth-web"}
@@ -73,8 +73,8 @@ def test_an_overlay_names_one_image_for_every_process_and_the_agents(tmp_path: P
     assert images == {f"registry.example/hearth@{DIGEST}"} == {settings["data"]["HEARTH_AGENT_IMAGE"]}
 
 
-def test_a_real_api_server_takes_everything(own_kube_api: KubeCluster) -> None:
-    client = KubeClient(lambda: access_for(str(own_kube_api.kubeconfig)))
+def test_a_real_api_server_takes_everything(kube_api: KubeApi) -> None:
+    client = KubeClient(lambda: access_for(str(kube_api.kubeconfig)))
     prepare(client)  # a dry run stores no definition and no namespace, and what follows needs both
     plurals: dict[str, dict[str, tuple[str, bool]]] = {}
     for document in documents(BASE):

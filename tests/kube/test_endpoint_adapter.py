@@ -17,10 +17,10 @@ from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.access import access_for
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
-from controlplane.embedded.kube.cluster import KubeCluster
 from tests.contracts.kube import prepare
 from tests.contracts.observing import changes
 from tests.kube.endpoint_kinds import API, MANIFESTS, endpoint_kinds, release
+from tests.plugins.kube import KubeApi
 from tests.waiting import until
 
 CONFIG = yaml.safe_load(MANIFESTS[0].read_text())
@@ -31,8 +31,8 @@ SERVICE = "/api/v1/namespaces/default/services/chat-small"
 
 
 @pytest.fixture(scope="module")
-def client(own_kube_api: KubeCluster) -> Iterator[KubeClient]:
-    made = KubeClient(lambda: access_for(str(own_kube_api.kubeconfig)))
+def client(kube_api: KubeApi) -> Iterator[KubeClient]:
+    made = KubeClient(lambda: access_for(str(kube_api.kubeconfig)))
     prepare(made)
     gateway = KubernetesGateway("before", client=made)
     before = gateway.list(Kind.ENDPOINT)
@@ -94,6 +94,27 @@ def test_a_finalizer_holds_an_endpoint_until_it_is_taken_away(gateway: Kubernete
     gateway.set_endpoint_finalizer(OF, uid, False)
 
 
+def test_the_caches_of_an_endpoint_that_others_reconcile_are_set_and_nothing_else(
+    gateway: KubernetesGateway, client: KubeClient
+) -> None:
+    document = copy.deepcopy(CONFIG)
+    del document["spec"]["modelCacheConfig"]
+    stored = client.apply(f"{PATH}/chat-small", document, manager="kubectl-client-side-apply")
+    uid = stored["metadata"]["uid"]
+    gateway.set_endpoint_cache(OF, uid, {"weightsCache": {"enabled": True}, "imageCache": {"enabled": False}})
+    gateway.set_endpoint_cache(OF, uid, {"weightsCache": {"enabled": False}, "imageCache": {"enabled": False}})
+    spec = client.get(f"{PATH}/chat-small")["spec"]
+    assert spec.pop("modelCacheConfig") == {"weightsCache": {"enabled": False}, "imageCache": {"enabled": False}}
+    assert spec == stored["spec"]
+
+    with pytest.raises(Conflict):
+        gateway.set_endpoint_cache(OF, "another-uid", {"weightsCache": {"enabled": True}})
+    made(client)  # kubectl says the same of caches from now on: they are both's
+    with pytest.raises(Conflict) as caught:
+        gateway.set_endpoint_cache(OF, uid, {"weightsCache": {"enabled": False}, "imageCache": {"enabled": True}})
+    assert "kubectl-client-side-apply" in caught.value.managers
+
+
 def test_a_status_is_written_for_the_very_object(gateway: KubernetesGateway, client: KubeClient) -> None:
     uid = made(client)["metadata"]["uid"]
     status = {"state": "DeploymentPending", "observedGeneration": 1, "replicas": 0, "selector": "app=chat-small"}
@@ -152,11 +173,11 @@ def test_it_touches_nothing_of_the_same_name_that_is_not_its_own(
 ) -> None:
     theirs, _ = documents()
     theirs["metadata"]["labels"] = {"app": "theirs"}
-    client.create("/apis/apps/v1/namespaces/default/deployments", theirs, manager="somebody")
+    before = client.create("/apis/apps/v1/namespaces/default/deployments", theirs, manager="somebody")
     with pytest.raises(Conflict, match="somebody else"):
         gateway.apply_served(*documents())
     gateway.delete_served("default", "chat-small")
-    assert client.get(WORK)["metadata"]["labels"] == {"app": "theirs"}
+    assert client.get(WORK)["metadata"]["labels"] == before["metadata"]["labels"]
 
 
 def test_mirrors_are_written_again_and_removed(gateway: KubernetesGateway, client: KubeClient) -> None:

@@ -13,11 +13,11 @@ from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.access import access_for
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.install import documents, object_path
-from controlplane.embedded.kube.cluster import KubeCluster
 from tests.contracts.kube import prepare
 from tests.kube.endpoint_kinds import API, ENDPOINTS, MANIFESTS, Kubectl, endpoint_kinds
 from tests.kube.guarded import answered
 from tests.kube.test_deploy import key, missing, rendered
+from tests.plugins.kube import KubeApi
 from tests.waiting import until
 
 MIRRORS = {
@@ -30,16 +30,16 @@ STATUS = {"state": "Ready", "phase": "Complete", "readyNodes": 9, "targetNodes":
 
 
 @pytest.fixture(scope="module")
-def client(own_kube_api: KubeCluster) -> Iterator[KubeClient]:
-    made = KubeClient(lambda: access_for(str(own_kube_api.kubeconfig)))
+def client(kube_api: KubeApi) -> Iterator[KubeClient]:
+    made = KubeClient(lambda: access_for(str(kube_api.kubeconfig)))
     prepare(made)
     with endpoint_kinds(made):
         yield made
 
 
 @pytest.fixture
-def kubectl(own_kube_api: KubeCluster, client: KubeClient) -> Kubectl:
-    return Kubectl(own_kube_api.kubeconfig)
+def kubectl(kube_api: KubeApi, client: KubeClient) -> Kubectl:
+    return Kubectl(kube_api.kubeconfig)
 
 
 def test_it_renders_every_file() -> None:

@@ -12,9 +12,9 @@ import pytest
 from caches.domain.labels import ready_label
 from caches.services.loop import pool_reconcile
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
-from controlplane.embedded.kube.cluster import KubeCluster
 from tests.kube.fleets import pin_versions, ready
 from tests.kube.world import KubeWorld, sent
+from tests.plugins.kube import KubeApi
 from tests.waiting import until
 
 pytestmark = pytest.mark.django_db
@@ -69,7 +69,7 @@ def test_a_fleet_becomes_warm_in_few_requests(world: KubeWorld) -> None:
 
 
 def test_an_api_server_that_restarts_in_the_middle_costs_a_repeat(
-    make_world: Callable[..., KubeWorld], own_kube_api: KubeCluster
+    make_world: Callable[..., KubeWorld], kube_api: KubeApi
 ) -> None:
     world, nodes = make_world(nodes=FEW, max_downloads=10_000, max_downloads_per_node=64), FEW
     pin_versions(world, 3)
@@ -82,7 +82,7 @@ def test_an_api_server_that_restarts_in_the_middle_costs_a_repeat(
     def apply(spec: Any, *, take_over: bool = False) -> int:
         told.append(number := next(calls))
         if number == nodes // 2:
-            own_kube_api.stop_api_server()
+            kube_api.stop_api_server()
             stopped.set()
         elif number > nodes // 2:  # beside it: while the server says goodbye it still takes what it is told
             assert stopped.wait(120)
@@ -93,7 +93,7 @@ def test_an_api_server_that_restarts_in_the_middle_costs_a_repeat(
         assert pool_reconcile(pool_id=world.pool.pk) is None
     assert stopped.is_set() and len(told) < nodes, "a cluster that does not answer is not asked on"
     assert "Unreachable" in world.loop().error
-    own_kube_api.start_api_server()
+    kube_api.start_api_server()
     until(world.answers, "its storage is ready: it says 429 before")
     written = {name for name, generation in world.generations().items() if generation == 2}
     assert 0 < len(written) < nodes

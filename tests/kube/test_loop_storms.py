@@ -13,10 +13,10 @@ from caches.models import CacheEntry
 from caches.services.loop import pool_reconcile
 from controlplane.clusters.gateway import Kind
 from controlplane.clusters.models import Cluster, Node
-from controlplane.embedded.kube.cluster import KubeCluster
 from tests.kube.faulty import Answer, FaultyProxy, Hang
 from tests.kube.fleets import pin_versions, ready
 from tests.kube.world import KubeWorld, sent
+from tests.plugins.kube import KubeApi
 from tests.waiting import until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.faults]
@@ -30,7 +30,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_slow_watcher_that_was_compacted_away_loses_no_change(
-    make_world: Callable[..., KubeWorld], proxy: FaultyProxy, own_kube_api: KubeCluster
+    make_world: Callable[..., KubeWorld], proxy: FaultyProxy, kube_api: KubeApi
 ) -> None:
     world = make_world(nodes=3, watch=True)
     first, second, _ = world.names
@@ -39,7 +39,7 @@ def test_a_slow_watcher_that_was_compacted_away_loses_no_change(
         proxy.rule = lambda method, path: Hang() if "watch=true" in path else None
         world.label(first, {"team": "search"})
         world.report(second)
-        own_kube_api.compact()
+        kube_api.compact()
         proxy.rule = lambda method, path: None
         seen = len(proxy.seen)
         started = time.monotonic()

@@ -19,9 +19,9 @@ from controlplane.clusters.kubernetes.link import KubernetesLink
 from controlplane.clusters.models import ClusterType
 from controlplane.clusters.registry import override_gateway
 from controlplane.clusters.watching import ClusterWatcher
-from controlplane.embedded.kube.cluster import KubeCluster
 from controlplane.embedded.kube.simulator import SimulatedFleet
 from tests import factories
+from tests.plugins.kube import KubeApi
 from tests.services.world import MIB, World
 
 POOL = {"hearth.dev/pool": "gpu"}
@@ -33,7 +33,7 @@ class KubeWorld(World):
 
     def __init__(
         self,
-        cluster: KubeCluster,
+        cluster: KubeApi,
         *,
         nodes: int = 2,
         capacity_bytes: int = 1000 * MIB,

@@ -1,7 +1,7 @@
 """A real Kubernetes for tests: a control plane without nodes, and a cluster with three nodes and a registry.
 
-Both start when the first test asks, and one worker runs every test that does. ``HEARTH_TEST_KUBECONFIG`` names
-another cluster to use instead; its owner keeps it, so tests that break a control plane do not run there.
+Both start when the first test asks, and one worker runs every test that does. ``HEARTH_TEST_KUBECONFIG`` names another
+cluster to use instead (``FILE`` or ``FILE#CONTEXT``); what runs there leaves nothing behind and its owner's alone.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
-import yaml
 from _pytest.terminal import TerminalReporter
 
 from controlplane.embedded.kube.cluster import KubeCluster, missing_for_nodes
 from controlplane.embedded.kube.control import SILENCE
+from tests.plugins.given import GivenCluster, given
 
+KubeApi: TypeAlias = KubeCluster | GivenCluster
 GIVEN = "HEARTH_TEST_KUBECONFIG"
 NODES = ("node-a", "node-b", "node-c")
 # Hearth on nodes, nodes alone, and a control plane without any are three clusters that three workers may have. The
@@ -32,22 +34,12 @@ _PATIENCE = 900
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker owns one cluster; no test has to remember it."""
+    given_to_one = os.environ.get(GIVEN)
     for item in items:
         for fixture, group in _GROUPS.items():
             if fixture in getattr(item, "fixturenames", ()) and not item.get_closest_marker("xdist_group"):
-                item.add_marker(pytest.mark.xdist_group(group))
+                item.add_marker(pytest.mark.xdist_group("kube" if given_to_one else group))
                 item.add_marker(pytest.mark.timeout(_PATIENCE))
-
-
-class GivenCluster:
-    """Somebody else's cluster: what every test may use of one."""
-
-    def __init__(self, kubeconfig: Path) -> None:
-        self.kubeconfig = kubeconfig
-        document = yaml.safe_load(kubeconfig.read_text())
-        named = {context["name"]: context["context"] for context in document["contexts"]}
-        cluster = named[document["current-context"]]["cluster"]
-        self.server: str = next(row["cluster"]["server"] for row in document["clusters"] if row["name"] == cluster)
 
 
 @contextmanager
@@ -63,24 +55,28 @@ def running(label: str, *, registry: bool = False, silence: int = SILENCE) -> It
 
 @pytest.fixture(scope="session")
 def own_kube_api() -> Iterator[KubeCluster]:
-    """A control plane that a test may stop, restart and compact, as long as it leaves it running.
+    """As ``kube_api``, for tests that look at its processes, certificates and database.
 
     Nodes are simulated here: what a test says about them stays true, however long they are silent.
     """
     if os.environ.get(GIVEN):
-        pytest.skip("breaks the control plane, which must be our own")
+        pytest.skip("looks at processes and keys of the control plane, which must be our own")
     with running("This test run", silence=3600) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
-def kube_api(request: pytest.FixtureRequest) -> KubeCluster | GivenCluster:
-    """An API server with scheduler and controllers, without nodes. Give each test its own names."""
-    given = os.environ.get(GIVEN)
-    if given:
-        return GivenCluster(Path(given))
-    cluster: KubeCluster = request.getfixturevalue("own_kube_api")
-    return cluster
+def kube_api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApi]:
+    """An API server with scheduler and controllers, without nodes. Give each test its own names.
+
+    A test may stop, restart and compact it, as long as it leaves it running.
+    """
+    if kubeconfig := os.environ.get(GIVEN):
+        with given(kubeconfig, tmp_path_factory.mktemp("given")) as cluster:
+            yield cluster
+        return
+    own: KubeCluster = request.getfixturevalue("own_kube_api")
+    yield own
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +86,7 @@ def kube_cluster() -> Iterator[KubeCluster]:
     Give each test its own namespace; a test that kills a node starts it again, one that adds a node removes it.
     """
     if os.environ.get(GIVEN):
-        pytest.skip("looks into the nodes, which must be our own")
+        pytest.skip("kills and fills nodes, and looks at their disks, which must be our own")
     missing = missing_for_nodes()
     if missing and not os.environ.get("CI"):
         pytest.skip(missing)

@@ -35,7 +35,7 @@ class SimulatedFleet:
         self._labels = {**labels, LABEL: "true"}
         self._client = client
         self._local = threading.local()
-        self._open: list[http.client.HTTPSConnection] = []
+        self._open: list[http.client.HTTPConnection] = []
 
     def create(self) -> None:
         """Create every node, Ready."""
@@ -103,12 +103,16 @@ class SimulatedFleet:
 
     def _call(self, verb: str, path: str, body: Document | None = None, kind: str = "application/json") -> Document:
         """One call on this thread's own connection: a handshake for each would cost more than the call."""
-        connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
+        connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
         if connection is None:
             address = urlsplit(self._client.server)
-            connection = http.client.HTTPSConnection(
-                address.hostname or "", address.port, timeout=_PATIENCE, context=self._client.tls
-            )
+            host = address.hostname or ""
+            if address.scheme == "https":
+                connection = http.client.HTTPSConnection(
+                    host, address.port, timeout=_PATIENCE, context=self._client.tls
+                )
+            else:
+                connection = http.client.HTTPConnection(host, address.port, timeout=_PATIENCE)
             self._local.connection = connection
             self._open.append(connection)
         data = None if body is None else json.dumps(body)
