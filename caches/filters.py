@@ -20,12 +20,14 @@ from django_filters import (
 from django_filters.fields import IsoDateTimeField
 
 from caches.domain.endpoint_specs import EndpointKind
+from caches.domain.launch_words import Cached, EventClass, LaunchState
 from caches.domain.rollouts import RolloutState
 from caches.models import (
     CacheEntry,
     DriftState,
     Image,
     ImageState,
+    Launch,
     Model,
     ModelVersion,
     Pin,
@@ -297,6 +299,29 @@ class AuditFilter(Filters):
     class Meta:
         model = AuditEvent
         fields: list[str] = []
+
+
+class LaunchFilter(Filters):
+    cluster = CharFilter(field_name="cluster__name")
+    pool = CharFilter(method="by_pool")
+    node = CharFilter(field_name="node_name")
+    pod_uid = CharFilter()
+    endpoint = CharFilter(field_name="endpoint_name")
+    version = CharFilter(field_name="version_name")
+    digest = CharFilter()
+    state = MultipleChoiceFilter(choices=_choices(LaunchState))
+    event_class = MultipleChoiceFilter(choices=_choices(EventClass))
+    weights = MultipleChoiceFilter(choices=_choices(Cached))
+    image = MultipleChoiceFilter(choices=_choices(Cached))
+    began_after = MomentFilter(field_name="began_at", lookup_expr="gte")
+    began_before = MomentFilter(field_name="began_at", lookup_expr="lt")
+
+    class Meta:
+        model = Launch
+        fields: list[str] = []
+
+    def by_pool(self, rows: QuerySet[Launch], name: str, value: str) -> QuerySet[Launch]:
+        return rows.filter(pool_is(value, cluster="cluster__name", pool="pool_name"))
 
 
 class TokenFilter(Filters):

@@ -5,12 +5,26 @@ from __future__ import annotations
 import hashlib
 import itertools
 import zlib
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 from django.utils import timezone
 
-from caches.models import Artifact, CacheEntry, Image, Model, ModelVersion, Pin, Rollout, SourceConnection
+from caches.domain.launch_words import PHASES, Mark, Observer
+from caches.models import (
+    Artifact,
+    CacheEntry,
+    Image,
+    Launch,
+    Model,
+    ModelVersion,
+    Pin,
+    Rollout,
+    SourceConnection,
+)
+from caches.services.launch_assembly import hours_mark_dirty
+from caches.services.launch_counts import hours_count
 from controlplane.accounts.models import RoleGrant, User
 from controlplane.clusters.documents import Action, ArtifactKind, EntryState, SourceType
 from controlplane.clusters.models import Cluster, ClusterType, Node, NodePool
@@ -178,3 +192,32 @@ def instance(*, of: Endpoint, **fields: Any) -> Instance:
 def variant(*, of: Endpoint | None = None, **fields: Any) -> Variant:
     """The default variant of an endpoint."""
     return Variant.objects.create(endpoint=of or endpoint(), **fields)
+
+
+def launch(*, on: Node | None = None, **fields: Any) -> Launch:
+    """A launch of half an hour ago that was ready after 31 s, with one observation, and the counts of its hour."""
+    number, node_row = _n(), on or node()
+    began = fields.setdefault("began_at", timezone.now() - timedelta(minutes=30))
+    lengths = fields.setdefault("phase_seconds", [1.0, None, 10.0, 4.0, 12.0, 2.0, None])
+    fields.setdefault("phases", [
+        {"phase": phase.value, "state": "Measured" if seconds is not None else "Unknown", "seconds": seconds,
+         "observer": "Cluster" if seconds is not None else "", "pieces": _piece(began, seconds)}
+        for phase, seconds in zip(PHASES, lengths, strict=True)
+    ])  # fmt: skip
+    defaults: dict[str, Any] = {
+        "pod_uid": f"pod-uid-{number}", "pod_name": f"default/chat-{number}", "container": "engine", "restart_count": 0,
+        "node_name": node_row.name, "pool_name": node_row.pool.name if node_row.pool is not None else "",
+        "version_name": "llama v1", "state": "Ready", "event_class": "ColdPodOnWarmNode", "weights": "Miss",
+        "image": "Hit", "reached": "FirstRequest", "started_at": began, "ready_at": began + timedelta(seconds=31),
+        "ready_seconds": 31.0, "total_seconds": 31.0, "unknown_seconds": 2.0, "node_age_seconds": 3600.0,
+    }  # fmt: skip
+    made = Launch.objects.create(id=uuid4(), cluster=node_row.cluster, node=node_row, **(defaults | fields))
+    seen = {"observer": Observer.READINESS, "mark": Mark.READY, "clock": "Node", "facts": {"node": node_row.name}}
+    made.observations.create(id=uuid4(), at=made.ready_at, received_at=timezone.now(), **seen)
+    hours_mark_dirty(cluster_id=made.cluster_id, moments=[began])
+    hours_count()
+    return made
+
+
+def _piece(began: datetime, seconds: float | None) -> list[list[str]]:
+    return [[began.isoformat(), (began + timedelta(seconds=seconds)).isoformat()]] if seconds else []

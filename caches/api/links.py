@@ -9,7 +9,7 @@ from urllib.parse import quote
 from django.db.models import Model as Row
 from rest_framework.request import Request
 
-from caches.models import CacheEntry, Image, Model, ModelVersion, Pin, Rollout, SourceConnection, Webhook
+from caches.models import CacheEntry, Image, Launch, Model, ModelVersion, Pin, Rollout, SourceConnection, Webhook
 from controlplane.accounts.models import Token
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.models import Cluster, Node, NodePool
@@ -29,6 +29,7 @@ _PATHS: Mapping[type[Row], Callable[[Any], tuple[str, str]]] = {
     Image: lambda row: (f"images/{row.id}", f"/images/{row.id}"),
     Endpoint: lambda row: (f"endpoints/{row.id}", f"/endpoints/{row.id}"),
     Rollout: lambda row: (f"rollouts/{row.id}", f"/endpoints/{row.endpoint_id}"),
+    Launch: lambda row: (f"launches/{row.id}", f"/launches/{row.id}"),
     Pin: lambda row: (f"pins/{row.id}", f"/pins/{row.id}"),
     CacheEntry: lambda row: (f"cache-entries/{row.id}", f"/entries/{row.id}"),
     Operation: lambda row: (f"operations/{row.id}", f"/operations/{row.id}"),

@@ -34,6 +34,7 @@ PLACES = (
     Place("models", "Models", "box", "m", "models"),
     Place("images", "Images", "disk", "i", "images"),
     Place("endpoints", "Endpoints", "plug", "e", "endpoints"),
+    Place("launches", "Cold starts", "clock", "l", "launches"),
     Place("pins", "Pins", "pin", "p", "pins"),
     Place("operations", "Operations", "list", "n", "operations"),
     Place("audit", "Audit", "book", "a", "audit"),

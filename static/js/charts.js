@@ -30,7 +30,7 @@ function themed(spec, figure) {
   if (copy.data[0]?.meta?.states) unpack(copy.data);
   for (const trace of copy.data) {
     const { tokens = [], text: textToken, line: lineToken } = trace.meta ?? {};
-    if (trace.type === "heatmap") {
+    if (trace.type === "heatmap" && tokens.length) {
       trace.colorscale = tokens.flatMap((token, n) => [[n / tokens.length, paint(token)], [(n + 1) / tokens.length, paint(token)]]);
     } else if (tokens.length && trace.marker) {
       trace.marker.color = tokens.length === 1 ? paint(tokens[0]) : tokens.map(paint);
@@ -101,6 +101,18 @@ async function draw(figure) {
     const address = Array.isArray(target) ? target[0] : target;
     if (typeof address === "string" && address.startsWith("/")) location.assign(address);
   });
+  plot.on("plotly_relayout", (change) => zoom(spec.layout.meta?.edges, change["xaxis.range[0]"], change["xaxis.range[1]"]));
+}
+
+// Dragging over a stretch of time asks for it by address, so that every panel, a reload and a link show the same.
+function zoom(edges, low, high) {
+  if (!edges || low === undefined) return;
+  const at = (x) => edges[Math.max(0, Math.min(edges.length - 1, x))];
+  const query = new URLSearchParams(location.search);
+  query.set("since", at(Math.floor(low + 0.5)));
+  query.set("until", at(Math.ceil(high + 0.5)));
+  query.delete("list_page");
+  location.assign(`${location.pathname}?${query}`);
 }
 
 // A refresh leaves the drawn chart in place and hands over the new data.

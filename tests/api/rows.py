@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from django.utils import timezone
 
-from caches.models import CacheEntry, Image, Model, ModelVersion, Rollout, Webhook
+from caches.models import CacheEntry, Image, Launch, Model, ModelVersion, Rollout, Webhook
 from controlplane.accounts.models import Token
 from controlplane.audit.models import AuditEvent, Via
 from controlplane.audit.services import Actor, audit_write
@@ -79,6 +79,7 @@ def populate() -> dict[str, str]:
     ]
     images = _images()
     rollouts = _rollouts(pools, versions)
+    launches = _launches(nodes)
     routing = _routing([one.endpoint for one in rollouts], nodes)
     operation = _operations(entries[0], str(pins[0].pk))
     for name, enabled in (("hb", True), ("hc", False), ("ha", True)):
@@ -97,6 +98,7 @@ def populate() -> dict[str, str]:
     return {
         "image_id": str(images[0].pk),
         "endpoint_id": str(rollouts[0].endpoint_id),
+        "launch_id": str(launches[0].pk),
         "rollout_id": str(rollouts[0].pk),
         "node_id": str(nodes[0].pk),
         "entry_id": str(entries[0].pk),
@@ -176,6 +178,27 @@ def _images() -> list[Image]:
         factories.image(reference=f"{name}:1", repository=name, registry="", **fact)
         for name, fact in zip(("ib", "ic", "ia", "id"), facts, strict=True)
     ]
+
+
+def _launches(nodes: list[Node]) -> list[Launch]:
+    """One on each node: ready, on its way, and one that never became ready."""
+    facts: tuple[dict[str, Any], ...] = (
+        {"state": "Ready", "event_class": "PodOnNewNode", "weights": "Hit", "image": "Miss"},
+        {"state": "Ended", "event_class": "NewModelVersion", "weights": "Miss", "image": "Unknown"},
+        {"state": "Starting", "event_class": "WarmPodRestart", "weights": "Partial", "image": "Hit"},
+    )
+    made = []
+    for node, fact, hours, seconds in zip(nodes, facts, (2, 3, 1), (40.0, 50.0, None), strict=True):
+        names = {
+            "endpoint_name": f"n/{node.name}",
+            "version_name": f"llama {node.name}",
+            "digest": f"sha256:{node.uid}",
+        }
+        began = timezone.now() - timedelta(hours=hours)
+        made.append(factories.launch(
+            on=node, began_at=began, ready_seconds=seconds, total_seconds=seconds, **names, **fact,
+        ))  # fmt: skip
+    return made
 
 
 def _rollouts(pools: list[NodePool], versions: list[Any]) -> list[Rollout]:

@@ -26,6 +26,7 @@ from tests.api.rows import description, filled, populate
 
 KEY = {"Idempotency-Key": "job-7/step.1"}
 HOOK = {"name": "new", "url": "https://192.0.2.1/", "secret_name": "hooks"}
+POD = {"cluster": "bb", "pod_uid": "u", "container": "c"}
 # These need a cluster that answers, or an endpoint that is served: test_clusters.py, test_endpoints.py.
 ELSEWHERE = (
     "clusters/{name}/adopt", "endpoints", "rollouts/{rollout_id}/release", "rollouts/{rollout_id}/rollback",
@@ -34,6 +35,8 @@ POSTS = sorted(path for path in description() if "post" in description()[path] a
 BODIES: Mapping[str, Any] = {
     "node-pools": {"cluster": "bb", "name": "new", "selector": {"kind": "gpu"}},
     "images": {"reference": "registry.example/new:v1"},
+    "launches/observations": {"items": [{**POD, "phase": "ImagePull", "seconds": 3}]},
+    "launches/{launch_id}/phases": {"phases": [{"phase": "ImagePull", "seconds": 3}]},
     "models/{model}/versions/{version}/image": {"image_id": None},
     "images/{image_id}/revoke": {"reason": "CVE"},
     "images/{image_id}/withdraw": {"reason": "CVE"},

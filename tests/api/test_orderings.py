@@ -26,6 +26,7 @@ ORDERINGS: dict[str, dict[str, str]] = {
     "endpoints": {"name": "name", "namespace": "namespace", "created_at": "created_at"},
     "images": {"reference": "reference", "created_at": "created_at", "size_bytes": "size_bytes"},
     "instances": {"name": "name", "created_at": "created_at"},
+    "launches": {"began_at": "began_at", "ready_seconds": "ready_seconds", "total_seconds": "total_seconds"},
     "models": {"name": "name", "created_at": "created_at", "latest_at": "latest_at"},
     "models/{model}/versions": {"version": "version", "created_at": "created_at", "size_bytes": "size_bytes"},
     "node-pools": {"name": "name", "cluster": "cluster", "created_at": "created_at"},

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.thorough
 
 READ, ADMIN = Scope.READ, Scope.ADMIN
 MODELS, PINS, EVICT, FLEET = Scope.MODELS_WRITE, Scope.PINS_WRITE, Scope.EVICT, Scope.FLEET_WRITE
-ROLLOUTS, ROUTING = Scope.ROLLOUTS_WRITE, Scope.ROUTING_WRITE
+ROLLOUTS, ROUTING, INGEST = Scope.ROLLOUTS_WRITE, Scope.ROUTING_WRITE, Scope.LAUNCHES_INGEST
 # What a token needs for each call. None: any token, whatever its scopes.
 NEEDS: dict[tuple[str, str], Scope | None] = {
     ("GET", "audit-events"): READ,
@@ -46,6 +46,11 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("POST", "images/{image_id}/withdraw"): EVICT,
     ("GET", "instances"): READ,
     ("GET", "instances/{instance_id}"): READ,
+    ("GET", "launches"): READ,
+    ("POST", "launches/observations"): INGEST,
+    ("GET", "launches/statistics"): READ,
+    ("GET", "launches/{launch_id}"): READ,
+    ("POST", "launches/{launch_id}/phases"): INGEST,
     ("GET", "me"): None,
     ("GET", "models"): READ,
     ("POST", "models"): MODELS,
@@ -150,8 +155,8 @@ def test_it_answers_nobody_without_credentials(anonymous_api: Api) -> None:
 
 
 KEYS = (
-    "endpoint_id", "entry_id", "event_id", "image_id", "instance_id", "model", "node_id", "operation_id", "pin_id",
-    "policy_id", "rollout_id", "router_id", "token_id", "variant", "version",
+    "endpoint_id", "entry_id", "event_id", "image_id", "instance_id", "launch_id", "model", "node_id",
+    "operation_id", "pin_id", "policy_id", "rollout_id", "router_id", "token_id", "variant", "version",
 )  # fmt: skip
 
 
@@ -196,8 +201,8 @@ def test_it_forgets_at_once_a_token_that_ended(admin: User, happens: Any, status
     [
         (None, set()),
         (Role.VIEWER, {READ}),
-        (Role.OPERATOR, {READ, MODELS, PINS, EVICT, ROLLOUTS, ROUTING}),
-        (Role.ADMIN, {READ, MODELS, PINS, EVICT, ROLLOUTS, ROUTING, FLEET, ADMIN}),
+        (Role.OPERATOR, {READ, MODELS, PINS, EVICT, ROLLOUTS, ROUTING, INGEST}),
+        (Role.ADMIN, {READ, MODELS, PINS, EVICT, ROLLOUTS, ROUTING, INGEST, FLEET, ADMIN}),
     ],
 )
 def test_it_lets_an_old_token_do_what_its_owners_role_allows_now(

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from caches.domain.manifests import manifest_build, manifest_encode
-from caches.models import CacheEntry, Image, ModelVersion, Pin, Rollout
+from caches.models import CacheEntry, Image, Launch, ModelVersion, Pin, Rollout
 from controlplane.accounts.models import User
 from controlplane.audit.models import Via
 from controlplane.audit.services import Actor, audit_write
@@ -44,6 +44,7 @@ class Stage:
     image: Image
     endpoint: Endpoint
     rollout: Rollout
+    launch: Launch
 
 
 def files(name: str, size: int) -> tuple[FileRecord, ...]:
@@ -138,6 +139,7 @@ def stage(db: None) -> Stage:
         image=factories.image(reference="registry.example/serving:v1"),
         endpoint=endpoint,
         rollout=factories.rollout(of=endpoint, number=2, state="Warming", version=llama, previous=served),
+        launch=factories.launch(on=nodes[0], endpoint=endpoint, endpoint_name=endpoint.full_name),
     )
 
 

@@ -105,7 +105,7 @@ def test_it_marks_one_place_of_the_navigation(stage: Stage, victor: Client) -> N
         "entry": "Fleet", "models": "Models", "model": "Models", "version": "Models", "pins": "Pins", "pin": "Pins",
         "operations": "Operations", "operation": "Operations", "audit": "Audit", "tokens": "Tokens",
         "connections": "Connections", "connection": "Connections", "images": "Images", "image": "Images",
-        "endpoints": "Endpoints", "endpoint": "Endpoints",
+        "endpoints": "Endpoints", "endpoint": "Endpoints", "launches": "Cold starts", "launch": "Cold starts",
         "routing": "Endpoints", "search": "",
     }  # fmt: skip
 

@@ -1,0 +1,204 @@
+"""Tables of launches: classes with their percentiles, launches, the phases of one, and what was seen of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from caches.domain.launch_words import Cached, EventClass, Phase, PhaseState
+from caches.launch_charts import PHASE_WORDS
+from caches.models import Launch, LaunchObservation
+from caches.selectors.launch_stats import ENOUGH, ClassStats, Part
+from controlplane.web import cells
+from controlplane.web.formats import duration_text
+from controlplane.web.tables import Column, Table
+from controlplane.web.tones import words_of
+
+_STATES = {"Starting": "Running", "Ready": "Ready", "Ended": "Failed"}
+_LABELS = {"Hit": "Ready", "Partial": "Partial", "Miss": "Degraded", "Unknown": "Unknown"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassLine:
+    """A class as a whole (``weights`` "") or those of it that found the same; ``earlier`` in the period before."""
+
+    stats: ClassStats
+    weights: str
+    part: Part
+    earlier: Part | None
+
+    @property
+    def key(self) -> str:
+        return f"{self.stats.event_class}-{self.weights or 'all'}"
+
+
+def class_table(request: HttpRequest, stats: Sequence[ClassStats], earlier: Mapping[EventClass, ClassStats]) -> Table:
+    """Every class, then what its launches found; p50, p95 and p99 with n, dots below ENOUGH."""
+    lines = [line for one in stats for line in _lines(one, earlier.get(one.event_class))]
+    columns = [
+        Column("event_class", "Class", lambda r: words_of(r.stats.event_class), heading=True),
+        Column("weights", "Weights", lambda r: r.weights, _weights_cell),
+        Column("launches", "Launches", lambda r: r.part.launches, numeric=True),
+        *[
+            Column(f"{name}_seconds", name, _quantile(index), _quantile_cell(index), numeric=True)
+            for index, name in enumerate(("p50", "p95", "p99"))
+        ],
+        Column("measured", "n", lambda r: r.part.sketch.count, numeric=True),
+        Column("missed", "Missed the cache", _missed, _missed_cell, numeric=True),
+        Column("never_ready", "Never ready", lambda r: r.part.ended, lambda r: r.part.ended or None, numeric=True),
+    ]
+    if earlier:
+        columns.append(Column("earlier_p95_seconds", "p95 before", _earlier, _earlier_cell, numeric=True))
+    return Table(request, lines, columns, name="classes", caption="Classes of launches", key=lambda r: r.key)
+
+
+def _lines(stats: ClassStats, earlier: ClassStats | None) -> list[ClassLine]:
+    lines = [ClassLine(stats, "", stats.whole, earlier.whole if earlier else None)]
+    if len(stats.by_weights) > 1 or Cached.UNKNOWN not in stats.by_weights:
+        for label in Cached:
+            if label in stats.by_weights:
+                before = earlier.by_weights.get(label) if earlier else None
+                lines.append(ClassLine(stats, label.value, stats.by_weights[label], before))
+    return lines
+
+
+def _weights_cell(line: ClassLine) -> SafeString | str:
+    return cells.pill(_LABELS[line.weights], line.weights) if line.weights else "all"
+
+
+def _quantile(index: int) -> Any:
+    return lambda line: line.part.quantiles[index]
+
+
+def _quantile_cell(index: int) -> Any:
+    def cell(line: ClassLine) -> SafeString | None:
+        if line.part.enough:
+            return cells.duration(line.part.quantiles[index])
+        return _dots(line.part) if index == 0 else None
+
+    return cell
+
+
+def _dots(part: Part) -> SafeString | None:
+    """Each launch as a dot on a line from zero to the slowest, and in words."""
+    if not part.dots:
+        return None
+    most = max(seconds for seconds, _ in part.dots) or 1
+    words = ", ".join(duration_text(seconds) for seconds, _ in part.dots)
+    dots = format_html_join(
+        "",
+        '<circle cx="{}%" cy="50%" r="3"/>',
+        ((f"{3 + 94 * seconds / most:.1f}",) for seconds, _ in part.dots),
+    )
+    label = f"Too few for percentiles: {words}"
+    return format_html(
+        '<svg class="meter dots" role="img" aria-label="{}"><title>{}</title>{}</svg>'
+        '<small class="reason">up to {}, fewer than {}</small>',
+        label, label, dots, duration_text(most), ENOUGH,
+    )  # fmt: skip
+
+
+def _missed(line: ClassLine) -> float | None:
+    """The share of launches that lacked weights, of those where it was measured."""
+    return line.stats.missed / line.stats.known if not line.weights and line.stats.known else None
+
+
+def _missed_cell(line: ClassLine) -> SafeString | None:
+    share = _missed(line)
+    if share is None:
+        return None
+    return format_html(
+        "{} of {} <small>({} %)</small>", line.stats.missed, line.stats.known, f"{100 * share:.1f}".removesuffix(".0")
+    )
+
+
+def _earlier(line: ClassLine) -> float | None:
+    return line.earlier.quantiles[1] if line.earlier is not None else None
+
+
+def _earlier_cell(line: ClassLine) -> SafeString | str:
+    value = _earlier(line)
+    return "not enough launches" if value is None else cells.duration(value)
+
+
+def launch_table(request: HttpRequest, rows: QuerySet[Launch]) -> Table:
+    """The launches of a selection, newest first."""
+    columns = [
+        Column("began_at", "Began", lambda r: r.began_at, lambda r: cells.when(r.began_at), "began_at"),
+        Column("pod", "Launch", str, lambda r: cells.link(str(r), reverse("launch", args=[r.pk])), heading=True),
+        Column("state", "State", lambda r: r.state, _state),
+        Column("event_class", "Class", lambda r: r.event_class, lambda r: words_of(r.event_class), "event_class"),
+        Column("weights", "Weights", lambda r: r.weights, _weights, "weights"),
+        Column("image", "Image", lambda r: r.image, lambda r: cells.pill(_LABELS[r.image], r.image)),
+        Column("node", "Node", lambda r: r.node_name, _node),
+        Column("version", "Version", lambda r: r.version_name, None, "version_name"),
+        Column(
+            "ready_seconds", "Until ready", lambda r: r.ready_seconds, lambda r: cells.duration(r.ready_seconds),
+            "ready_seconds", numeric=True,
+        ),
+        Column("reached", "Got to", lambda r: r.reached, lambda r: PHASE_WORDS[Phase(r.reached)]),
+    ]  # fmt: skip
+    return Table(
+        request, rows, columns, name="launches", caption="Launches", prefix="list_", default_sort="-began_at",
+        url=lambda row: reverse("launch", args=[row.pk]),
+    )  # fmt: skip
+
+
+def _state(row: Launch) -> SafeString:
+    why = f"{row.end_reason}" if row.state == "Ended" else ""
+    return format_html("{}{}", cells.pill(_STATES[row.state], row.state), cells.reason(why))
+
+
+def _weights(row: Launch) -> SafeString:
+    return cells.pill(_LABELS[row.weights], row.weights)
+
+
+def _node(row: Launch) -> SafeString:
+    return cells.link(row.node_name, reverse("node", args=[row.node_id]) if row.node_id else "")
+
+
+def phase_table(launch: Launch) -> list[dict[str, Any]]:
+    """What the page says of each phase: its name, state, seconds and who measured it."""
+    return [
+        {
+            "name": PHASE_WORDS[Phase(line["phase"])],
+            "state": line["state"],
+            "known": line["state"] == PhaseState.MEASURED,
+            "seconds": line["seconds"],
+            "observer": words_of(line["observer"]),
+        }
+        for line in launch.phases
+    ]
+
+
+def observation_table(request: HttpRequest, launch: Launch) -> Table:
+    """The raw evidence, as it came."""
+    columns = [
+        Column("at", "At", lambda o: o.at, lambda o: cells.when(o.at), "at"),
+        Column("observer", "Observer", lambda o: o.observer, lambda o: words_of(o.observer), "observer"),
+        Column("mark", "Saw", lambda o: o.mark, _saw, heading=True),
+        Column("seconds", "Seconds", lambda o: o.seconds, lambda o: cells.duration(o.seconds), numeric=True),
+        Column("clock", "Clock", lambda o: o.clock),
+        Column("facts", "Facts", lambda o: o.facts, _facts),
+        Column("received_at", "Received", lambda o: o.received_at, lambda o: cells.when(o.received_at), "received_at"),
+    ]
+    return Table(request, launch.observations.all(), columns, name="observations", caption="Observations")
+
+
+def _saw(seen: LaunchObservation) -> str:
+    if seen.phase in tuple(Phase):
+        return PHASE_WORDS[Phase(seen.phase)]
+    return words_of(seen.mark)
+
+
+def _facts(seen: LaunchObservation) -> SafeString | None:
+    if not seen.facts:
+        return None
+    return format_html_join("", '<span class="tag">{}: {}</span> ', sorted(seen.facts.items()))

@@ -1,0 +1,149 @@
+"""Cold starts: what launches took, which class and phase is slow, since when; and one launch with its evidence."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+
+from caches import launch_charts
+from caches.domain.launch_period import Period, period_of
+from caches.domain.launch_words import Cached, EventClass
+from caches.models import Launch
+from caches.selectors.audit import audit_list
+from caches.selectors.launch_stats import class_stats, examples, heat
+from caches.selectors.launches import Selection, choices, launch_rows, launches_list
+from caches.selectors.nodes import Targets
+from caches.views.base import curl, readable, show
+from caches.views.fleet import with_charts
+from caches.views.launch_tables import class_table, launch_table, observation_table, phase_table
+from controlplane.audit.models import AuditEvent
+from controlplane.errors import FieldError, Invalid, Missing
+from controlplane.web.tables import wanted_format
+
+SINCE = (("now-6h", "6 hours"), ("now-24h", "24 hours"), ("now-7d", "7 days"), ("now-30d", "30 days"))
+ZONES = ("UTC", "Europe/Zurich", "Europe/London", "America/New_York", "America/Los_Angeles", "Asia/Tokyo")
+_FILTERS = ("pool", "version", "event_class", "weights", "image")
+_WORDS = {"event_class": tuple(EventClass), "weights": tuple(Cached), "image": tuple(Cached)}
+_MOST_EVENTS = 60
+# Who came and went says nothing of launches.
+_NO_CHANGES = ("Token", "User", "Webhook", "RoleGrant")
+
+
+@with_charts
+def launches(request: HttpRequest, suffix: str = "") -> HttpResponse:
+    """Everything that the address selects: classes, phases, time and duration, changes, and the launches themselves."""
+    targets = readable(request)
+    problems: dict[str, str] = {}
+    selection, zone = _selection(request, problems), _zone(request, problems)
+    if problems and wanted_format(request, suffix):
+        raise Invalid(
+            "page:user:filter",
+            "The filter is not understood.",
+            next_step="Correct the address, or export from the page.",
+            errors=[FieldError(name, "page:user:filter", text) for name, text in problems.items()],
+        )
+    stats = class_stats(selection, targets=targets)
+    earlier = class_stats(_before(selection), targets=targets) if request.GET.get("compare") == "previous" else []
+    classes = class_table(request, stats, {one.event_class: one for one in earlier})
+    table = launch_table(request, launch_rows(selection, targets))
+    shown = examples(stats, selection, targets=targets)
+    events = _events(selection.period, targets)
+    count, missed, known = (
+        sum(one.whole.launches for one in stats), sum(one.missed for one in stats), sum(one.known for one in stats),
+    )  # fmt: skip
+    context = {
+        "selection": selection,
+        "period": selection.period,
+        "problems": " ".join(problems.values()),
+        "since_choices": SINCE,
+        "zones": ZONES,
+        "zone": zone.key,
+        "event_classes": tuple(EventClass),
+        "weights_choices": tuple(Cached),
+        **choices(selection, targets),
+        "count": count,
+        "missed": missed,
+        "known": known,
+        "ended": sum(one.whole.ended for one in stats),
+        "any": count or launches_list(targets=targets).exists(),
+        "phases": launch_charts.phase_bars(shown, _url) if shown else None,
+        "examples": shown,
+        "heat": launch_charts.heatmap(heat(selection, targets=targets), selection.period, zone, events)
+        if count
+        else None,
+        "events": events,
+        "curl": curl(request, f"launches/statistics?{_query(request)}"),
+    }
+    return show(
+        request, "pages/cold_starts.html", context, title="Cold starts", section="launches", tables=(classes, table),
+        suffix=suffix,
+    )  # fmt: skip
+
+
+@with_charts
+def launch(request: HttpRequest, launch_id: UUID, suffix: str = "") -> HttpResponse:
+    """One launch: where its seconds went, who measured them, and everything that was seen of it."""
+    found = launches_list(targets=readable(request)).defer(None).filter(pk=launch_id).first()
+    if found is None:
+        raise Missing("launch:user:not-found", "There is no such launch.", next_step="Look at Cold starts.")
+    seen = observation_table(request, found)
+    context = {
+        "launch": found,
+        "phase_lines": phase_table(found),
+        "waterfall": launch_charts.waterfall(found) if any(line["pieces"] for line in found.phases) else None,
+        "node_there": found.node_id is not None,
+        "curl": curl(request, f"launches/{found.pk}"),
+    }
+    return show(
+        request, "pages/launch.html", context, title=str(found), section="launches",
+        crumbs=[("Cold starts", reverse("launches"))], tables=(seen,), suffix=suffix,
+    )  # fmt: skip
+
+
+def _url(found: Launch) -> str:
+    return reverse("launch", args=[found.pk])
+
+
+def _selection(request: HttpRequest, problems: dict[str, str]) -> Selection:
+    """What the address asks for; what it says wrongly is left out and named in ``problems``."""
+    now = timezone.now()
+    since, until = request.GET.get("since") or "now-24h", request.GET.get("until") or "now"
+    try:
+        period = period_of(since, until, now)
+    except ValueError as error:
+        problems["since"] = f"since and until are no period: {error}."
+        period = period_of("now-24h", "now", now)
+    wanted: dict[str, Any] = {name: request.GET.get(name, "") for name in _FILTERS}
+    for name, words in _WORDS.items():
+        if wanted[name] and wanted[name] not in words:
+            problems[name] = f"{name} must be one of {', '.join(words)}."
+            wanted[name] = ""
+    return Selection(period, **wanted)
+
+
+def _zone(request: HttpRequest, problems: dict[str, str]) -> ZoneInfo:
+    name = request.GET.get("tz") or "UTC"
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):  # what it raises for a name that is a folder, too long, or unknown
+        problems["tz"] = "tz is no time zone."
+        return ZoneInfo("UTC")
+
+
+def _before(selection: Selection) -> Selection:
+    return Selection(selection.period.before(), **{name: getattr(selection, name) for name in _FILTERS})
+
+
+def _events(period: Period, targets: Targets) -> list[AuditEvent]:
+    rows = audit_list(targets=targets).filter(at__gte=period.since, at__lt=period.until)
+    return list(rows.exclude(object_type__in=_NO_CHANGES).order_by("-at")[:_MOST_EVENTS])
+
+
+def _query(request: HttpRequest) -> str:
+    return urlencode({name: request.GET[name] for name in ("since", "until", *_FILTERS) if request.GET.get(name)})

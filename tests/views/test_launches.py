@@ -1,0 +1,161 @@
+"""Cold starts: what is there, what is not known, what an address asks for, and who may see it."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from uuid import uuid4
+from zoneinfo import ZoneInfo
+
+import plotly.graph_objects as go
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from caches import launch_charts
+from caches.domain.launch_period import period_of
+from caches.domain.launch_words import EventClass
+from caches.models import Launch
+from caches.selectors.launch_stats import EDGES, Example, HeatCell
+from controlplane.audit.models import AuditEvent
+from tests import factories
+from tests.services.launches import put_launches
+from tests.views.conftest import Stage
+
+
+def text_of(client: Client, address: str) -> str:
+    answer = client.get(address)
+    assert answer.status_code == 200, answer.content[:500]
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode()))
+
+
+def test_it_says_how_to_begin_where_no_launch_was_seen(ada: Client) -> None:
+    shown = text_of(ada, "/launches")
+    assert "No launch was seen yet" in shown
+    assert "/api/v1/launches/observations" in shown
+
+
+def test_it_says_that_none_is_in_this_time(stage: Stage, ada: Client) -> None:
+    shown = text_of(ada, "/launches?since=now-40d&until=now-30d")
+    assert "No launch in this time" in shown and "No launch was seen yet" not in shown
+
+
+def test_few_launches_are_dots_with_their_number_and_no_percentile(stage: Stage, ada: Client) -> None:
+    shown = text_of(ada, "/launches")
+    assert "1 launch, 1 of 1 missed the cache." in shown
+    assert "Too few for percentiles: 31 s" in shown
+    assert "Not enough launches" in shown
+
+
+def test_it_shows_the_tail_that_an_average_hides(stage: Stage, ada: Client) -> None:
+    now = timezone.now()
+    put_launches(stage.pool.cluster, [20.0] * 95, at=now, pool_name="gpu", weights="Hit", event_class="PodOnNewNode")
+    put_launches(stage.pool.cluster, [900.0] * 5, at=now, pool_name="gpu", weights="Miss", event_class="PodOnNewNode")
+    rows = json.loads(ada.get("/launches.json?table=classes&event_class=PodOnNewNode").content)["rows"]
+    whole = next(row for row in rows if row["weights"] == "")
+    assert (whole["launches"], whole["measured"], whole["missed"]) == (100, 100, 0.05)
+    assert whole["p99_seconds"] == pytest.approx(900, rel=0.01)
+    assert whole["p95_seconds"] == pytest.approx(20, rel=0.01)
+    shown = text_of(ada, "/launches?event_class=PodOnNewNode")
+    assert "5 of 100 (5 %)" in shown and "5 of 100 missed the cache" in shown
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("since=yesterday", "since and until are no period"),
+        ("since=now&until=now-1h", "it ends before it begins"),
+        ("since=now-900d", "it is longer than 400 days"),
+        ("event_class=Nap", "event_class must be one of"),
+        ("weights=hit", "weights must be one of"),
+        ("tz=Mars/Olympus", "tz is no time zone"),
+        ("tz=..%2F..%2Fetc%2Fpasswd", "tz is no time zone"),
+        ("tz=Europe", "tz is no time zone"),
+    ],
+)
+def test_it_says_what_of_an_address_it_does_not_understand(stage: Stage, ada: Client, query: str, words: str) -> None:
+    assert words in text_of(ada, f"/launches?{query}")
+    refused = ada.get(f"/launches.csv?{query}")
+    assert refused.status_code == 400
+
+
+def test_the_address_holds_everything_and_the_export_follows_it(stage: Stage, ada: Client) -> None:
+    factories.launch(on=stage.nodes[1], weights="Hit", event_class="PodOnNewNode", version_name="qwen v1")
+    for query, pods in (("weights=Hit", 1), ("pool=lab.gpu", 2), ("pool=far.gpu", 0), ("version=llama v1", 1)):
+        rows = json.loads(ada.get(f"/launches.json?table=launches&{query}").content)["rows"]
+        assert len(rows) == pods, query
+
+
+def test_it_compares_with_the_period_before(stage: Stage, ada: Client) -> None:
+    before = timezone.now() - timedelta(hours=30)
+    put_launches(stage.pool.cluster, [50.0] * 20, at=before, pool_name="gpu", weights="Miss")
+    put_launches(stage.pool.cluster, [90.0] * 20, at=timezone.now(), pool_name="gpu", weights="Miss")
+    row = json.loads(ada.get("/launches.json?table=classes&compare=previous").content)["rows"][0]
+    assert row["earlier_p95_seconds"] == pytest.approx(50, rel=0.01)
+    assert row["p95_seconds"] == pytest.approx(90, rel=0.01)
+
+
+def test_a_launch_shows_its_phases_and_its_evidence(stage: Stage, ada: Client) -> None:
+    shown = text_of(ada, f"/launches/{stage.launch.pk}")
+    assert "Cold pod on warm node" in shown and "Ready after 31 s" in shown
+    assert re.search(r"Image pull\s+[Uu]nknown", shown)
+    assert re.search(r"Weights load and shard\s+12 s\s+Cluster", shown)
+    assert "node: n1" in shown
+
+
+def test_a_launch_that_never_became_ready_says_how_far_it_got(stage: Stage, ada: Client) -> None:
+    ended = factories.launch(
+        on=stage.nodes[0], state="Ended", end_reason="OOMKilled", reached="WeightsLoad", ready_seconds=None,
+        total_seconds=None, unknown_seconds=None, phase_seconds=[None] * 7, phases=[],
+    )  # fmt: skip
+    assert "It never became ready (OOMKilled)" in text_of(ada, f"/launches/{ended.pk}")
+    assert "1 never became ready" in text_of(ada, "/launches")
+
+
+def test_other_pools_launches_are_not_there(stage: Stage) -> None:
+    client = Client()
+    client.force_login(factories.user(role="Viewer", target="far.gpu"))
+    assert client.get(f"/launches/{stage.launch.pk}").status_code == 404
+    assert "No launch was seen yet" in text_of(client, "/launches")
+    assert client.get(f"/launches/{uuid4()}").status_code == 404
+
+
+def test_its_charts_are_what_plotly_accepts(stage: Stage) -> None:
+    now = timezone.now()
+    period = period_of("now-24h", "now", now)
+    cells = [HeatCell(period.steps[3], 20, 7), HeatCell(period.steps[-1], 7200, 1)]
+    event = AuditEvent(at=now - timedelta(hours=2), actor="<b>ada", action="pin.create", object_name="llama & co")
+    heat = launch_charts.heatmap(cells, period, ZoneInfo("Asia/Tokyo"), [event])
+    bars = launch_charts.phase_bars([Example(EventClass.COLD_POD, 0.5, 31.0, stage.launch)], lambda one: f"/{one.pk}")
+    fall = launch_charts.waterfall(stage.launch)
+    for spec in (heat, bars, fall, launch_charts.heatmap([], period, ZoneInfo("UTC"), [])):
+        go.Figure(spec)
+        json.dumps(spec)
+    assert heat["data"][0]["z"][EDGES.index(20)][3] == 7
+    assert heat["data"][0]["z"][len(EDGES) - 1][-1] == 1
+    assert len(heat["layout"]["meta"]["edges"]) == len(period.steps) + 1
+    (marks,) = [trace for trace in heat["data"] if trace["type"] == "scatter"]
+    assert marks["hovertext"] == ["pin.create llama &amp; co by &lt;b&gt;ada"]
+    assert 0 < marks["x"][0] < len(period.steps)
+
+
+def test_what_nobody_measured_is_hatched_and_has_no_phase_s_colour(stage: Stage) -> None:
+    bars = launch_charts.phase_bars([Example(EventClass.COLD_POD, 0.5, 31.0, stage.launch)], lambda one: "/")
+    unknown = bars["data"][-1]
+    assert (unknown["name"], unknown["x"]) == ("Unknown", [2.0])
+    assert unknown["marker"]["pattern"]["shape"] == "/"
+    colours = [trace["marker"]["color"] for trace in bars["data"]]
+    assert len(set(colours)) == len(colours)
+    assert "Image pull" not in [trace["name"] for trace in bars["data"]]  # unknown is not a bar of zero
+
+
+def test_a_waterfall_lies_on_the_launch_s_own_time(stage: Stage) -> None:
+    late = stage.launch.began_at + timedelta(seconds=8)
+    pieces = [[late.isoformat(), (late + timedelta(seconds=5)).isoformat()]]
+    row = Launch(
+        began_at=stage.launch.began_at, started_at=stage.launch.began_at, total_seconds=20.0,
+        phases=[{"phase": "WeightsLoad", "state": "Measured", "seconds": 5.0, "observer": "Pushed", "pieces": pieces}],
+    )  # fmt: skip
+    (bar,) = launch_charts.waterfall(row)["data"]
+    assert (bar["base"], bar["x"]) == ([8.0], [5.0])
