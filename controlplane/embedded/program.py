@@ -123,6 +123,7 @@ def _run(options: Options, say: Say, terminal: bool, began: float) -> None:
             # A second Ctrl-C must not leave half of it behind.
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)
+            say("Stopping …")  # at once: on a busy machine the end takes a while, in which a person presses again
             (options.state / "address").unlink(missing_ok=True)
 
 

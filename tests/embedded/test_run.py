@@ -157,6 +157,29 @@ def test_it_answers_for_an_address_where_nobody_is() -> None:
     assert program._answers("http://127.0.0.1:9/") is False
 
 
+def test_its_first_word_comes_before_anything_is_stopped(chosen: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    class Slow(Servers):
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def __enter__(self) -> Slow:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            told.append("the servers are stopped")
+
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program, "EmbeddedServers", Slow)
+    monkeypatch.setattr(program, "_start", pressed)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(KeyboardInterrupt):
+        program._run(chosen, told.append, False, 0.0)
+    assert told[1:] == ["Stopping …", "the servers are stopped"]
+
+
 # -- stopping the one that runs
 
 
