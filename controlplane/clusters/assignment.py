@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -25,20 +25,20 @@ def cluster_lock(cluster_id: UUID) -> Cluster:
 
 
 def node_assign_pools(*, cluster_id: UUID) -> frozenset[UUID]:
-    """Give every live node to the matching pool of highest priority; the pools that lost or won nodes."""
+    """Give every live node to the first of its matching pools (pools_of); the pools that lost or won nodes."""
     with transaction.atomic():
         cluster_lock(cluster_id)
         pools = [PoolChoice(p.id, p.name, p.selector, p.priority) for p in NodePool.objects.filter(cluster=cluster_id)]
         moved: dict[UUID | None, list[UUID]] = defaultdict(list)
         changed: set[UUID | None] = set()
-        shared: dict[UUID, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        shared: dict[UUID, dict[tuple[str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
         live = Node.objects.filter(cluster=cluster_id, lost_at=None)
         for node in live.only("id", "name", "labels", "pool_id"):
-            matching = pools_of(node.labels, pools)
+            matching = pools_of(node.labels, pools, has=node.pool_id)
             for pool in matching:
                 for other in matching if len(matching) > 1 else ():
                     if other is not pool:
-                        shared[pool.id][other.name].add(node.name)
+                        shared[pool.id][other.name, matching[0].name].add(node.name)
             chosen = matching[0].id if matching else None
             if chosen != node.pool_id:
                 moved[chosen].append(node.id)
@@ -61,27 +61,27 @@ def condition_row(condition: Condition) -> dict[str, Any]:
     }
 
 
-def _write_overlaps(cluster_id: UUID, shared: Mapping[UUID, Mapping[str, set[str]]]) -> None:
+def _write_overlaps(cluster_id: UUID, shared: Mapping[UUID, Mapping[tuple[str, str], set[str]]]) -> None:
     for pool in NodePool.objects.filter(cluster=cluster_id):
-        conditions = _with_overlap(pool.conditions, shared.get(pool.id, {}), now=timezone.now())
+        conditions = _with_overlap(pool, shared.get(pool.id, {}), now=timezone.now())
         if conditions != pool.conditions:
             # update, not save: an observation must not change the pool's ETag
             NodePool.objects.filter(pk=pool.pk).update(conditions=conditions)
 
 
-def _with_overlap(
-    conditions: Sequence[dict[str, Any]], others: Mapping[str, set[str]], *, now: datetime
-) -> list[dict[str, Any]]:
-    """The pool's conditions with Overlap present exactly while there is one."""
-    kept = [condition for condition in conditions if condition.get("type") != OVERLAP]
+def _with_overlap(pool: NodePool, others: Mapping[tuple[str, str], set[str]], *, now: datetime) -> list[dict[str, Any]]:
+    """The pool's conditions with Overlap present exactly while there is one. ``others``: nodes by the other pool that
+    they match and the pool that has them."""
+    kept = [condition for condition in pool.conditions if condition.get("type") != OVERLAP]
     if not others:
         return kept
     parts = [
-        f"{_some(names)} also {'matches' if len(names) == 1 else 'match'} pool {other}"
-        for other, names in sorted(others.items())
+        f"{_some(names)} also {'matches' if len(names) == 1 else 'match'} pool {other}, "
+        f"and {'this pool' if holder == pool.name else f'pool {holder}'} has {'it' if len(names) == 1 else 'them'}"
+        for (other, holder), names in sorted(others.items())
     ]
-    message = "; ".join(parts) + ". The pool with the highest priority has them."
-    before = next((c for c in conditions if c.get("type") == OVERLAP), None)
+    message = "; ".join(parts) + ". The highest priority has a node; among equals, the pool that had it first."
+    before = next((c for c in pool.conditions if c.get("type") == OVERLAP), None)
     made = condition_row(Condition(OVERLAP, "True", "SelectorsOverlap", message, now))
     if before is not None:
         made["last_transition"] = before["last_transition"]

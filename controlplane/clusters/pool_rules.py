@@ -30,10 +30,13 @@ class PoolChoice:
     priority: int
 
 
-def pools_of(labels: Mapping[str, str], pools: Iterable[PoolChoice]) -> tuple[PoolChoice, ...]:
-    """Every pool that selects a node with these labels; the first one gets it (highest priority, then name)."""
+def pools_of(
+    labels: Mapping[str, str], pools: Iterable[PoolChoice], *, has: UUID | None = None
+) -> tuple[PoolChoice, ...]:
+    """Every pool that selects a node with these labels; the first one gets it: the highest priority, among equals the
+    one that ``has`` it, since a new pool must not take nodes away by its name, then the first name."""
     matching = (p for p in pools if p.selector and all(labels.get(label) == want for label, want in p.selector.items()))
-    return tuple(sorted(matching, key=lambda pool: (-pool.priority, pool.name)))
+    return tuple(sorted(matching, key=lambda pool: (-pool.priority, pool.id != has, pool.name)))
 
 
 def valid_name(name: object) -> bool:

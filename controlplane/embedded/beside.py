@@ -1,4 +1,4 @@
-"""A command that a person starts beside ``make run`` finds the same database and broker, without any setting."""
+"""A command beside ``make run`` or ``make run-kube`` finds the same database and broker, without any setting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from controlplane.embedded.processes import ROOT, holder
 from controlplane.embedded.valkey import running_url as broker_url
 
 # What says so in a sentence instead of waiting for a database that is not there.
-NEEDING = frozenset(("adopt", "changepassword", "createsuperuser", "dbshell", "dumpdata", "loaddata", "shell", "user"))
+NEEDING = frozenset(
+    ("adopt", "changepassword", "createsuperuser", "dbshell", "dumpdata", "loaddata", "shell", "token", "user")
+)
+OF_FOLDERS = frozenset(("run", "fleet"))  # about the fleet of folders, whatever else runs
 
 
 def environment_beside(arguments: Sequence[str]) -> dict[str, str]:
@@ -22,11 +25,12 @@ def environment_beside(arguments: Sequence[str]) -> dict[str, str]:
     """
     if _given("DATABASE_URL"):
         return {}
-    state = Path(os.environ.get("HEARTH_STATE_DIR") or ROOT / ".run").resolve()
-    found: dict[str, str] = {}
+    state, found = _state(arguments), {}
     if holder(state) is not None:
         found = {"DATABASE_URL": database_url(state), "REDIS_URL": broker_url(state)}
         found["SECRET_KEY_FILE"] = str(state / "secret-key") if (state / "secret-key").exists() else ""
+        if state.name == ".run-kube":
+            found["HEARTH_STATE_DIR"] = str(state)
     found = {name: value for name, value in found.items() if value and not _given(name.removesuffix("_FILE"))}
     needs = bool(arguments) and arguments[0] in NEEDING and not {"-h", "--help"}.intersection(arguments)
     if needs and "DATABASE_URL" not in found:
@@ -35,6 +39,16 @@ def environment_beside(arguments: Sequence[str]) -> dict[str, str]:
             "the folder of one that runs with HEARTH_STATE_DIR, or set DATABASE_URL to a server of your own."
         )
     return found
+
+
+def _state(arguments: Sequence[str]) -> Path:
+    """The folder that was named, else that of the program which runs: on folders, or on Kubernetes."""
+    if named := os.environ.get("HEARTH_STATE_DIR"):
+        return Path(named).resolve()
+    usual, kubernetes = ROOT / ".run", ROOT / ".run-kube"
+    if OF_FOLDERS.isdisjoint(arguments[:1]) and holder(usual) is None and holder(kubernetes) is not None:
+        return kubernetes
+    return usual.resolve()
 
 
 def _given(name: str) -> bool:

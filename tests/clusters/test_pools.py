@@ -186,13 +186,25 @@ def test_it_says_on_both_pools_that_they_overlap(cluster: Cluster) -> None:
     assert NodePool.objects.get(pk=first.pk).updated_at == first.updated_at
 
 
-def test_it_breaks_a_tie_between_pools_by_name(cluster: Cluster) -> None:
+def test_a_new_pool_of_the_same_priority_takes_no_node_away(cluster: Cluster) -> None:
+    """Whatever its name: its agents would end those that keep the node warm."""
     nodes_relisted(cluster_id=cluster.pk, items=[seen("a-1")], at=T0)
     for name in ("zeta", "alpha"):
         pool_create(actor=ADA, cluster_id=cluster.pk, name=name, selector=A)
     node = Node.objects.get()
-    assert node.pool is not None and node.pool.name == "alpha"
+    assert node.pool is not None and node.pool.name == "zeta"
     assert node_assign_pools(cluster_id=cluster.pk) == frozenset()
+    messages = {pool.name: pool.conditions[0]["message"] for pool in NodePool.objects.all()}
+    assert messages["zeta"].startswith("node a-1 also matches pool alpha, and this pool has it.")
+    assert messages["alpha"].startswith("node a-1 also matches pool zeta, and pool zeta has it.")
+
+
+def test_it_breaks_a_tie_over_a_new_node_by_name(cluster: Cluster) -> None:
+    for name in ("zeta", "alpha"):
+        pool_create(actor=ADA, cluster_id=cluster.pk, name=name, selector=A)
+    nodes_relisted(cluster_id=cluster.pk, items=[seen("a-1")], at=T0)
+    node = Node.objects.get()
+    assert node.pool is not None and node.pool.name == "alpha"
 
 
 def test_it_creates_a_cluster_once() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.embedded import beside
 from controlplane.embedded.beside import environment_beside
 from controlplane.embedded.problems import EmbeddedError
 from controlplane.embedded.processes import ROOT
@@ -60,6 +61,18 @@ def test_it_leaves_alone_what_was_named(running: Path, monkeypatch: pytest.Monke
     assert environment_beside(["shell"]) == {}
 
 
+@pytest.mark.parametrize("command", ["user", "token"])
+def test_it_finds_the_program_whose_nodes_are_of_kubernetes(
+    running: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory, command: str
+) -> None:
+    """``make run-kube`` keeps its state in a folder of its own, which nobody has to name."""
+    checkout = tmp_path_factory.mktemp("checkout")
+    (checkout / ".run-kube").symlink_to(running)
+    monkeypatch.setattr(beside, "ROOT", checkout)
+    monkeypatch.delenv("HEARTH_STATE_DIR")
+    assert environment_beside([command, "list"])["DATABASE_URL"].startswith("postgres://hearth:pg-pass@")
+
+
 def test_a_server_that_is_gone_is_not_waited_for(running: Path) -> None:
     note = running / "postgres" / "data" / "postmaster.pid"
     for text in ("", "x\n" * 8, note.read_text().replace(str(os.getpid()), "999999999", 1)):
@@ -68,9 +81,7 @@ def test_a_server_that_is_gone_is_not_waited_for(running: Path) -> None:
             environment_beside(["user", "list"])
 
 
-@pytest.mark.parametrize(
-    "arguments", [["help"], [], ["secret", "list"], ["user", "--help"], ["run"], ["fleet", "list"]]
-)
+@pytest.mark.parametrize("arguments", [["help"], [], ["user", "--help"], ["token", "-h"], ["run"], ["fleet", "list"]])
 def test_what_needs_no_database_runs_without_the_program(arguments: list[str]) -> None:
     assert environment_beside(arguments) == {}
 
