@@ -1,4 +1,4 @@
-"""``python -m routing.dataplane --config FILE --port 8080``: one router process, without Django."""
+"""``python -m routing.dataplane --config FILE --port 8080``: router processes, without Django."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from pathlib import Path
 
 import uvloop
 
+from routing.dataplane.exposing import Exposing
 from routing.dataplane.router import Router, Shared
 from routing.dataplane.telling import Teller
+from routing.dataplane.workers import is_orphan, run_workers
+
+ORPHAN_SECONDS = 1.0
 
 
 async def serve(options: argparse.Namespace) -> None:
@@ -25,25 +29,40 @@ async def serve(options: argparse.Namespace) -> None:
     router = Router(options.config, tls=tls, shared=shared)
     port = await router.start(options.host, options.port)
     print(f"routing on port {port}", flush=True)
-    follower = _follower(router, f"{options.host}:{port}") if options.follow else None
+    exposing, work = Exposing(shared), list[asyncio.Task[None]]()
+    if options.metrics_port is not None:
+        print(f"metrics on port {await exposing.start(options.metrics_host, options.metrics_port)}", flush=True)
+    loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(name, stopped.set)
+        loop.add_signal_handler(name, stopped.set)
+    if options.follow:
+        work.append(loop.create_task(_follow(router, exposing, f"{options.host}:{port}")))
+    work.append(loop.create_task(_end_with_parent(stopped)))
     await stopped.wait()
-    if follower is not None:
-        follower.cancel()
-        await asyncio.gather(follower, return_exceptions=True)
+    for task in work:
+        task.cancel()
+    await asyncio.gather(*work, return_exceptions=True)
+    await exposing.stop()
     await router.stop(options.grace_seconds)
 
 
-def _follower(router: Router, address: str) -> asyncio.Task[None]:
+async def _follow(router: Router, exposing: Exposing, address: str) -> None:
     # Only here: whoever has no Redis needs no client for it.
     from routing.dataplane.following import Follower, broker_url
 
     fleet = router.shared.fleet
     teller = Teller(fleet, address=address)
     follower = Follower(broker_url(), lambda: fleet.config.version, router.take, teller.tell)
-    return asyncio.get_running_loop().create_task(follower.run())
+    exposing.following = lambda: follower.connected
+    await follower.run()
+
+
+async def _end_with_parent(stopped: asyncio.Event) -> None:
+    """A worker whose parent was killed must not serve on unseen."""
+    while not is_orphan():
+        await asyncio.sleep(ORPHAN_SECONDS)
+    stopped.set()
 
 
 def main() -> int:
@@ -52,14 +71,31 @@ def main() -> int:
     parser.add_argument("--follow", action="store_true", help="take what is published in REDIS_URL (or REDIS_URL_FILE)")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080, help="0 takes a free one")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the port (1)")
+    parser.add_argument("--metrics-port", type=int, help="serve /metrics there; with several workers not to be had")
+    parser.add_argument("--metrics-host", default="127.0.0.1")
     parser.add_argument("--certificate", help="serve TLS with this chain (PEM)")
     parser.add_argument("--key", help="the certificate's key (PEM)")
     parser.add_argument("--upstream-ca", help="trust these for instances that serve TLS (PEM)")
     parser.add_argument("--grace-seconds", type=float, default=30.0, help="how long requests may run on after a stop")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    if options.workers < 1 or (options.workers > 1 and options.metrics_port is not None):
+        parser.error("--workers is 1 or more, and 1 with --metrics-port: each process has numbers of its own")
+    if options.workers > 1:
+        return run_workers(options.workers, _for_one(options), options.host, options.port)
     uvloop.run(serve(options))
     return 0
+
+
+def _for_one(options: argparse.Namespace) -> list[str]:
+    """What each of several workers is told beside where it listens."""
+    told = ["--config", str(options.config), "--grace-seconds", str(options.grace_seconds)]
+    told += ["--follow"] if options.follow else []
+    for name in ("certificate", "key", "upstream_ca"):
+        if value := getattr(options, name):
+            told += [f"--{name.replace('_', '-')}", value]
+    return told
 
 
 if __name__ == "__main__":

@@ -1,0 +1,122 @@
+"""What a router says to Prometheus, on a port of its own: numbers since its start, by names of endpoints and instances.
+
+A small server for one path. It answers each connection once and closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from routing.dataplane.router import Shared
+
+HEAD_BYTES, HEAD_SECONDS = 8192, 5.0
+Labels = Mapping[str, object]
+
+
+def exposition(shared: Shared, *, following: bool | None = None) -> str:
+    """The text format, version 0.0.4. ``following``: whether Redis answers; None where none is followed."""
+    lines = []
+    for name, kind, about, samples in _metrics(shared, following):
+        lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+        lines += [f"{name}{_labelled(labels)} {value}" for labels, value in samples]
+    return "\n".join(lines) + "\n"
+
+
+Samples = list[tuple[Labels, float]]
+
+
+def _metrics(shared: Shared, following: bool | None) -> Iterator[tuple[str, str, str, Samples]]:
+    counters, config = shared.counters, shared.fleet.config
+    of = ("endpoint", "variant")
+    yield (
+        "hearth_routing_decisions_total", "counter", "Requests by how their instance was found, and which it was.",
+        [(dict(zip((*of, "outcome", "instance"), key, strict=True)), count)
+         for key, count in sorted(counters.decisions.items())],
+    )  # fmt: skip
+    yield (
+        "hearth_routing_answers_total", "counter", "Answers of instances by status.",
+        [(dict(zip((*of, "status"), key, strict=True)), count) for key, count in sorted(counters.answers.items())],
+    )  # fmt: skip
+    yield (
+        "hearth_routing_failures_total", "counter", "Failures of instances that count against their health.",
+        [(dict(zip((*of, "instance", "failure"), key, strict=True)), count)
+         for key, count in sorted(counters.failures.items())],
+    )  # fmt: skip
+    yield (
+        "hearth_routing_refusals_total", "counter", "Answers of the router itself.",
+        [({"code": code}, count) for code, count in sorted(counters.refusals.items())],
+    )  # fmt: skip
+    yield "hearth_routing_disconnected_total", "counter", "Clients that left early.", [({}, counters.disconnected)]
+    yield "hearth_routing_truncated_total", "counter", "Answers that instances broke off.", [({}, counters.truncated)]
+    yield "hearth_routing_config_version", "gauge", "The configuration in force.", [({}, config.version)]
+    yield "hearth_routing_clients", "gauge", "Open connections of clients.", [({}, len(shared.clients))]
+    if following is not None:
+        yield "hearth_routing_following", "gauge", "1 while Redis answers.", [({}, float(following))]
+    yield from _of_variants(shared)
+
+
+def _of_variants(shared: Shared) -> Iterator[tuple[str, str, str, Samples]]:
+    in_flight: Samples = []
+    hot: Samples = []
+    for endpoint in shared.fleet.endpoints.values():
+        for name, variant in endpoint.variants.items():
+            labels = {"endpoint": endpoint.config.name, "variant": name}
+            hot.append((labels, len(variant.config.hot)))
+            for uid in variant.instances:
+                in_flight.append(({**labels, "instance": uid}, variant.in_flight.get(uid, 0)))
+    yield "hearth_routing_in_flight", "gauge", "Requests under way by instance, at this process.", in_flight
+    yield "hearth_routing_hot_set_size", "gauge", "Beginnings that are passed over as everybody's.", hot
+
+
+def _labelled(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(str(value))}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+class Exposing:
+    """Serves ``/metrics`` until ``stop``."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.following: Callable[[], bool] | None = None
+        self._shared = shared
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port, also when 0 was asked for."""
+        self._server = await asyncio.start_server(self._answer, host, port, limit=HEAD_BYTES)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    def _text(self) -> bytes:
+        return exposition(self._shared, following=self.following() if self.following else None).encode()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+            method, _, rest = head.partition(b" ")
+            found = method in (b"GET", b"HEAD") and rest.split(b" ")[0].partition(b"?")[0] == b"/metrics"
+            body = self._text() if found else b"Only GET /metrics.\n"
+            lines = [
+                b"HTTP/1.1 200 OK" if found else b"HTTP/1.1 404 Not Found",
+                b"content-type: text/plain; version=0.0.4; charset=utf-8",
+                b"content-length: %d" % len(body),
+                b"connection: close",
+            ]
+            writer.write(b"\r\n".join(lines) + b"\r\n\r\n" + (b"" if method == b"HEAD" else body))
+            await writer.drain()
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
+            pass
+        finally:
+            writer.close()
