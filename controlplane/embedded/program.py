@@ -223,6 +223,10 @@ def _processes(options: Options, env: Mapping[str, str]) -> Iterator[Spec]:
         yield Spec("watcher", [*manage, "watch_cluster"], env)
     if options.demo and "fleet" in options.commands and not options.kubernetes:
         yield Spec("fleet", [*manage, "fleet", "run", "--nodes", str(options.nodes)], env, stop_within=20.0)
+        if options.router_port and os.environ.get("HEARTH_DEMO_TRAFFIC", "1") != "0":
+            # To the demo's endpoint by its name: never to another that somebody makes.
+            place = f"http://{ports.HOST}:{options.router_port}/endpoints/chat"
+            yield Spec("traffic", [python, "-m", "routing.engines.traffic", "--to", place, "--model", "chat"])
 
 
 @contextmanager

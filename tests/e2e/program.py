@@ -26,7 +26,8 @@ class Program:
         self.address = f"http://127.0.0.1:{port}"
         env = {name: value for name, value in os.environ.items() if name not in OWN}
         self.argv = [sys.executable, str(ROOT / "manage.py"), "run", "--port", str(port), "--nodes", str(nodes), *more]
-        self.env = env | {"HEARTH_STATE_DIR": str(folder)}
+        # Nobody asks the engines here: two cores have enough to do.
+        self.env = env | {"HEARTH_STATE_DIR": str(folder), "HEARTH_DEMO_TRAFFIC": "0"}
 
     def __enter__(self) -> Self:
         self.process = subprocess.Popen(
