@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from caches.services.consumers_seen import consumers_changed, consumers_relisted
@@ -19,6 +19,7 @@ from controlplane.clusters.models import Node, NodePool
 BATCH = 200
 # Other bytes on a disk that moved by less than this change no plan worth making.
 CAPACITY_STEP_BYTES = 16 * 1024 * 1024
+LEAST_FRESHNESS = timedelta(seconds=1)  # that a pool can have: a shorter silence is not looked at
 
 
 class CachesSink:
@@ -26,6 +27,7 @@ class CachesSink:
 
     def __init__(self) -> None:
         self._facts: dict[tuple[str, str, Kind], Hashable] = {}
+        self._reported: dict[tuple[str, str], datetime] = {}  # by cluster and node uid
 
     def relisted(self, cluster_id: str, kind: Kind, items: tuple[Observed, ...], at: datetime) -> None:
         """The complete set of one kind."""
@@ -54,6 +56,7 @@ class CachesSink:
             for uid in deleted_nodes:
                 self._facts.pop((cluster_id, uid, Kind.NODE), None)
                 self._facts.pop((cluster_id, uid, Kind.NODE_CACHE), None)
+                self._reported.pop((cluster_id, uid), None)
         last = {e.object.node_uid: e for e in events if isinstance(e.object, ObservedNodeCache)}
         if last:
             deleted = [uid for uid, event in last.items() if event.type is EventType.DELETED]
@@ -75,6 +78,19 @@ class CachesSink:
             statuses_mirror(cluster_id=cluster, caches=caches[start : start + BATCH])
             unknown_copies_record(cluster_id=cluster, caches=caches[start : start + BATCH])
         self._mark_news(cluster_id, Kind.NODE_CACHE, caches)
+        self._mark_returned(cluster_id, caches)
+
+    def _mark_returned(self, cluster_id: str, caches: Sequence[ObservedNodeCache]) -> None:
+        """A node that was silent for so long that nothing was planned for it is planned for at once when it reports."""
+        told = {(cluster_id, c.node_uid): c.status.reported_at for c in caches if c.status is not None}
+        gaps = {key[1]: at - self._reported[key] for key, at in told.items() if key in self._reported}
+        self._reported |= told
+        if longer := {uid: gap for uid, gap in gaps.items() if gap > LEAST_FRESHNESS}:
+            found = Node.objects.filter(cluster_id=UUID(cluster_id), uid__in=longer, pool__isnull=False)
+            limits = found.values_list("uid", "pool_id", "pool__freshness_seconds")
+            silent = {pool for uid, pool, limit in limits if longer[uid].total_seconds() > limit}
+            if silent:
+                pools_mark_dirty(pool_ids=silent)
 
     def _mark_news(
         self, cluster_id: str, kind: Kind, items: Iterable[Observed | None], also: Iterable[str] = ()
@@ -86,6 +102,7 @@ class CachesSink:
     def _forget(self, cluster_id: str, keep: Collection[str]) -> None:
         """Nodes that a complete listing does not have any more."""
         self._facts = {key: facts for key, facts in self._facts.items() if key[0] != cluster_id or key[1] in keep}
+        self._reported = {key: at for key, at in self._reported.items() if key[0] != cluster_id or key[1] in keep}
 
     def _news(
         self, cluster_id: str, kind: Kind, items: Iterable[Observed | None]

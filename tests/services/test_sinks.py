@@ -88,6 +88,19 @@ def test_a_disk_that_fills_up_marks_its_pool(world: World, watch: Watch) -> None
     assert watch.deliver() == 0
 
 
+def test_a_node_that_was_silent_is_planned_for_when_it_reports_again(world: World, watch: Watch) -> None:
+    """Nothing was planned for it meanwhile, and the next round by itself may be half a minute away."""
+    limit = timedelta(seconds=world.pool.freshness_seconds)
+    for silence, marked in ((limit - timedelta(seconds=1), False), (limit + timedelta(seconds=1), True)):
+        now = datetime.now(UTC)
+        world.report("n1", reported_at=now - silence)
+        assert watch.deliver() == 0
+        world.report("n1", reported_at=now)
+        assert (watch.deliver() > 0) is marked
+    world.report("n1")
+    assert watch.deliver() == 0
+
+
 def test_a_cordoned_node_marks_its_pool(world: World, watch: Watch) -> None:
     world.fleet.cordon("n1")
     assert watch.deliver() > 0
