@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from caches.api.base import WAIT, WORK, ApiRowsView, ApiView
 from caches.api.plans import plan_document
 from caches.api.serializers.endpoints import (
+    EndpointCacheInput,
     EndpointDetailSerializer,
     EndpointInput,
     EndpointPreviewSerializer,
@@ -32,6 +33,7 @@ from caches.selectors.endpoints import (
     rollouts_list,
 )
 from caches.selectors.nodes import clusters_list
+from caches.services.endpoint_cache import endpoint_cache_set
 from caches.services.endpoint_documents import endpoint_apply, endpoint_preview, manifest_read, rollout_rollback
 from caches.services.rollouts import rollout_release
 from controlplane.accounts.actors import actor_of
@@ -81,6 +83,20 @@ class EndpointDetail(ApiView):
     @extend_schema(responses=EndpointDetailSerializer)
     def get(self, request: Request, endpoint_id: UUID) -> Response:
         return self.answer(EndpointDetailSerializer, endpoint_get(endpoint_id=endpoint_id, targets=self.targets))
+
+
+class EndpointCache(ApiView):
+    """Switch the caches of an endpoint that the vendor's operator reconciles; nothing else of it is ever changed."""
+
+    write_scope = Scope.ROLLOUTS_WRITE
+    parameters = {"POST": ("wait",)}
+
+    @extend_schema(request=EndpointCacheInput, parameters=[WAIT], responses=WORK)
+    def post(self, request: Request, endpoint_id: UUID) -> Response:
+        row = endpoint_get(endpoint_id=endpoint_id, targets=self.targets)
+        require_target(request, Scope.ROLLOUTS_WRITE, row.cluster.name)
+        body = self.read(EndpointCacheInput, request)
+        return self.follow(endpoint_cache_set(actor=actor_of(request), endpoint_id=row.pk, **body).id)
 
 
 class RolloutList(ApiRowsView):

@@ -61,6 +61,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("images/<uuid:image_id>/restore", images.ImageRestore.as_view(), name="api-image-restore"),
     *rows("endpoints", endpoints.EndpointList, "endpoints"),
     path("endpoints/<uuid:endpoint_id>", endpoints.EndpointDetail.as_view(), name="api-endpoint"),
+    path("endpoints/<uuid:endpoint_id>/cache", endpoints.EndpointCache.as_view(), name="api-endpoint-cache"),
     *rows("rollouts", endpoints.RolloutList, "rollouts"),
     path("rollouts/<uuid:rollout_id>", endpoints.RolloutDetail.as_view(), name="api-rollout"),
     path("rollouts/<uuid:rollout_id>/release", endpoints.RolloutRelease.as_view(), name="api-rollout-release"),

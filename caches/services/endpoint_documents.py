@@ -17,6 +17,7 @@ from caches.domain.plans import Plan
 from caches.models import Rollout
 from caches.selectors.endpoint_targets import CacheTargets, cache_targets
 from caches.selectors.image_demand import held_reference
+from caches.services.endpoint_cache import cache_apply
 from caches.services.endpoint_versions import version_known
 from caches.services.pin_specs import PinSpec
 from caches.services.pins import pin_preview
@@ -172,7 +173,12 @@ def endpoint_apply_step(*, operation_id: UUID) -> bool:
     try:
         if cluster is None:
             raise NotFound("The cluster was removed meanwhile.")
-        gateway_for(cluster).apply_endpoint(operation.params["document"])
+        if "cache" in operation.params:
+            cache_apply(gateway_for(cluster), operation.params)
+        else:
+            gateway_for(cluster).apply_endpoint(operation.params["document"])
+    except Clash as error:
+        problem = error
     except Conflict as error:
         held = ", ".join(error.managers) or "somebody else"
         problem = Clash(

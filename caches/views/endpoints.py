@@ -25,6 +25,7 @@ from caches.selectors.endpoints import (
     rollout_warmth,
     rollouts_list,
 )
+from caches.services.endpoint_cache import endpoint_cache_set
 from caches.services.endpoint_documents import EndpointPreview, endpoint_apply, endpoint_preview, manifest_read
 from caches.services.endpoint_documents import rollout_rollback as roll_back
 from caches.services.rollouts import rollout_release
@@ -32,6 +33,8 @@ from caches.views.base import curl, filtered, may, readable, show, user_of
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role
+from controlplane.clusters.endpoints import FINALIZER
+from controlplane.clusters.models import ClusterType
 from controlplane.errors import HearthError
 from controlplane.serving.models import Endpoint
 from controlplane.web import cells
@@ -75,6 +78,11 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
         "blocking": _blocking(newest),
         "instances": found.instances.select_related("node"),
         "conditions": [one for one in found.status.get("conditions") or () if isinstance(one, dict)],
+        # One of the vendor's operator: Hearth would hold it.
+        "is_observed": found.cluster.type != ClusterType.LOCAL
+        and FINALIZER not in found.finalizers
+        and found.gone_at is None
+        and found.deleting_at is None,
         "releasable": newest is not None and newest.state not in (*FINAL_STATES, RolloutState.SWITCHING),
         "may_change": may(request, Role.OPERATOR, found.cluster.name),
         "curl": curl(request, f"endpoints/{found.pk}"),
@@ -114,6 +122,17 @@ def release(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
     rollout_release(actor=actor_of(request), rollout_id=row.pk)
     messages.success(request, f"Rollout {row.number} waits for nothing more.")
     return redirect("endpoint", row.endpoint_id)
+
+
+@require_POST
+def cache(request: HttpRequest, endpoint_id: UUID) -> HttpResponse:
+    """Switch the caches of an endpoint that the vendor's operator reconciles."""
+    row = endpoint_get(endpoint_id=endpoint_id, targets=readable(request))
+    access.require(user_of(request), Role.OPERATOR, row.cluster.name)
+    words = {"on": True, "off": False}
+    weights, image = (words.get(request.POST.get(name, "")) for name in ("weights", "image"))
+    operation = endpoint_cache_set(actor=actor_of(request), endpoint_id=row.pk, weights=weights, image=image)
+    return redirect("operation", operation.pk)
 
 
 @require_POST

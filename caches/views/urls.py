@@ -60,6 +60,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *_table("endpoints", endpoints.endpoints, "endpoints"),
     _page("endpoints/new", endpoints.apply, "endpoint-new"),
     *_table("endpoints/<uuid:endpoint_id>", endpoints.endpoint, "endpoint"),
+    _page("endpoints/<uuid:endpoint_id>/cache", endpoints.cache, "endpoint-cache"),
     _page("rollouts/<uuid:rollout_id>/release", endpoints.release, "rollout-release"),
     _page("rollouts/<uuid:rollout_id>/rollback", endpoints.rollback, "rollout-rollback"),
     *_table("launches", launches.launches, "launches"),

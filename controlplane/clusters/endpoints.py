@@ -104,6 +104,11 @@ class EndpointCalls(Protocol):
         """Server-side apply with Hearth's manager, never forced: Conflict names who else holds a field."""
         ...
 
+    def set_endpoint_cache(self, of: EndpointName, uid: str, config: Mapping[str, Any]) -> None:
+        """``spec.modelCacheConfig`` of an endpoint that somebody else reconciles, and nothing else of it: never forced,
+        by a field manager of its own. Conflict when another one holds what would change; Refused for another uid."""
+        ...
+
     def delete_endpoint(self, of: EndpointName, uid: str) -> None: ...
     def set_endpoint_finalizer(self, of: EndpointName, uid: str, present: bool) -> None:
         """Hearth's own finalizer. No error when it is as wanted, or when the object is gone."""

@@ -34,6 +34,7 @@ ELSEWHERE = (
 POSTS = sorted(path for path in description() if "post" in description()[path] and path not in ELSEWHERE)
 BODIES: Mapping[str, Any] = {
     "node-pools": {"cluster": "bb", "name": "new", "selector": {"kind": "gpu"}},
+    "endpoints/{endpoint_id}/cache": {"image": False},
     "images": {"reference": "registry.example/new:v1"},
     "launches/observations": {"items": [{**POD, "phase": "ImagePull", "seconds": 3}]},
     "launches/{launch_id}/phases": {"phases": [{"phase": "ImagePull", "seconds": 3}]},

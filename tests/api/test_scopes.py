@@ -35,6 +35,7 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("GET", "endpoints"): READ,
     ("POST", "endpoints"): ROLLOUTS,
     ("GET", "endpoints/{endpoint_id}"): READ,
+    ("POST", "endpoints/{endpoint_id}/cache"): ROLLOUTS,
     ("GET", "endpoints/{endpoint_id}/variants/{variant}/routing-policy"): READ,
     ("PUT", "endpoints/{endpoint_id}/variants/{variant}/routing-policy"): ROUTING,
     ("GET", "images"): READ,

@@ -115,6 +115,29 @@ def test_the_caches_of_an_endpoint_that_others_reconcile_are_set_and_nothing_els
     assert "kubectl-client-side-apply" in caught.value.managers
 
 
+def test_the_caches_of_an_endpoint_that_others_reconcile_are_set_and_nothing_else(
+    gateway: KubernetesGateway, client: KubeClient
+) -> None:
+    document = copy.deepcopy(CONFIG)
+    del document["spec"]["modelCacheConfig"]
+    stored = client.apply(f"{PATH}/chat-small", document, manager="kubectl-client-side-apply")
+    uid = stored["metadata"]["uid"]
+    gateway.set_endpoint_cache(OF, uid, {"weightsCache": {"enabled": True}, "imageCache": {"enabled": False}})
+    gateway.set_endpoint_cache(OF, uid, {"weightsCache": {"enabled": False}, "imageCache": {"enabled": False}})
+    spec = client.get(f"{PATH}/chat-small")["spec"]
+    assert spec.pop("modelCacheConfig") == {"weightsCache": {"enabled": False}, "imageCache": {"enabled": False}}
+    assert spec == stored["spec"]
+
+    with pytest.raises(Refused, match="uid"):
+        gateway.set_endpoint_cache(OF, "another-uid", {"weightsCache": {"enabled": True}})
+    on = {"weightsCache": {"enabled": True}, "imageCache": {"enabled": True}}
+    gateway.set_endpoint_cache(OF, uid, on)
+    made(client)  # kubectl says the same of caches from now on: they are both's
+    with pytest.raises(Conflict) as caught:
+        gateway.set_endpoint_cache(OF, uid, on | {"imageCache": {"enabled": False}})
+    assert "kubectl-client-side-apply" in caught.value.managers
+
+
 def test_a_status_is_written_for_the_very_object(gateway: KubernetesGateway, client: KubeClient) -> None:
     uid = made(client)["metadata"]["uid"]
     status = {"state": "DeploymentPending", "observedGeneration": 1, "replicas": 0, "selector": "app=chat-small"}

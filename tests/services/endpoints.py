@@ -49,6 +49,7 @@ class ServingGateway(LocalGateway):
         self.statuses: list[dict[str, Any]] = []
         self.mirrors: dict[tuple[MirrorKind, str], CacheMirror] = {}
         self.finalizer = False
+        self.caches_set: list[tuple[EndpointName, str, Mapping[str, Any]]] = []
         self.applied: list[Mapping[str, Any]] | None = None  # documents, where it takes any
         self.problem: GatewayError | None = None
 
@@ -65,6 +66,10 @@ class ServingGateway(LocalGateway):
             return super().apply_endpoint(document, dry_run=dry_run)
         self._answer()
         self.applied.append(document)
+
+    def set_endpoint_cache(self, of: EndpointName, uid: str, config: Mapping[str, Any]) -> None:
+        self._answer()
+        self.caches_set.append((of, uid, config))
 
     def set_endpoint_finalizer(self, of: EndpointName, uid: str, present: bool) -> None:
         self._answer()

@@ -75,6 +75,7 @@ BUTTONS: dict[str, Callable[[Stage], tuple[str, dict[str, str]]]] = {
     "endpoint-apply": lambda s: ("/endpoints/new", {"cluster": "lab", "step": "apply", "manifest": MANIFEST}),
     "routing-preview": lambda s: (f"/endpoints/{s.endpoint.id}/routing/change", {"strategy": "RANDOM"}),
     "routing-set": lambda s: (f"/endpoints/{s.endpoint.id}/routing/change", {"strategy": "RANDOM", "step": "set"}),
+    "endpoint-cache": lambda s: (f"/endpoints/{s.endpoint.id}/cache", {"image": "off"}),
     "rollout-release": lambda s: (f"/rollouts/{s.rollout.id}/release", {}),
     "rollout-rollback": lambda s: (f"/rollouts/{s.rollout.previous_id}/rollback", {}),
     "pin": lambda s: ("/pins/new", {"version": str(s.qwen.id), "pools": str(s.pool.id), "priority": "500"}),

@@ -183,6 +183,14 @@ class EndpointInput(Input):
     )
 
 
+class EndpointCacheInput(Input):
+    """Only what is sent is changed."""
+
+    weights = serializers.BooleanField(required=False)
+    image = serializers.BooleanField(required=False)
+    host_path = serializers.CharField(required=False, max_length=255)
+
+
 class IgnoredSerializer(serializers.Serializer[Any]):
     path = serializers.CharField()
     why = serializers.CharField()

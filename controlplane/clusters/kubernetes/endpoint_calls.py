@@ -38,6 +38,15 @@ class KubernetesEndpoints:
             path = path.replace(objects.API, f"/apis/{version}", 1)
         self.client.apply(path, document, manager=names.MANAGER, dry_run=dry_run)
 
+    def set_endpoint_cache(self, of: EndpointName, uid: str, config: Json) -> None:
+        document = {
+            "apiVersion": objects.API_VERSION,
+            "kind": of.kind,
+            "metadata": {"name": of.name, "namespace": of.namespace, "uid": uid},
+            "spec": {"modelCacheConfig": dict(config)},
+        }
+        self.client.apply(objects.endpoint_path(of), document, manager=names.CACHE_MANAGER)
+
     def delete_endpoint(self, of: EndpointName, uid: str) -> None:
         self.client.delete(objects.endpoint_path(of), uid=uid)
 

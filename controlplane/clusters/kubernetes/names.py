@@ -15,6 +15,7 @@ ROOTS_KIND = "CacheRoots"
 ROOTS_NAME = "hearth"  # of the one CacheRoots that admission reads
 
 MANAGER = "hearth"  # field manager of specs, labels and taints
+CACHE_MANAGER = "hearth-cache"  # field manager of the caches of endpoints that others reconcile
 AGENT_MANAGER = "hearth-agent"  # field manager of statuses
 
 SYSTEM_NAMESPACE = "hearth-system"  # Hearth itself, with secrets that no agent may read
@@ -36,6 +37,7 @@ MANIFESTS = f"/apis/{API_VERSION}/artifactmanifests"
 ROOTS = f"/apis/{API_VERSION}/cacheroots"
 SECRETS = f"/api/v1/namespaces/{NODES_NAMESPACE}/secrets"
 EVENTS = f"/api/v1/namespaces/{EVENTS_NAMESPACE}/events"
+AGENT_PODS = f"/api/v1/namespaces/{NODES_NAMESPACE}/pods"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NODES_NAMESPACE}/daemonsets"
 IMAGE_DAEMON_SETS = f"/apis/apps/v1/namespaces/{IMAGES_NAMESPACE}/daemonsets"
 IMAGE_SECRETS = f"/api/v1/namespaces/{IMAGES_NAMESPACE}/secrets"

@@ -24,6 +24,9 @@ class LocalEndpoints:
     def apply_endpoint(self, document: Mapping[str, Any], *, dry_run: bool = False) -> None:
         _no()
 
+    def set_endpoint_cache(self, of: EndpointName, uid: str, config: Mapping[str, Any]) -> None:
+        _no()
+
     def delete_endpoint(self, of: EndpointName, uid: str) -> None:
         _no()
 
