@@ -9,6 +9,7 @@ class CachesConfig(AppConfig):
 
     def ready(self) -> None:
         """Tell the shared kernel what caches does: hear the watcher, step the operations of its kinds."""
+        from caches.launch_sink import LaunchSink
         from caches.metrics import CachesCollector, loop_finding
         from caches.operation_kinds import register_handlers
         from caches.services.publishing import published_forget
@@ -20,4 +21,5 @@ class CachesConfig(AppConfig):
         register_check("loop", loop_finding)
         register_handlers()
         register_sink(CachesSink())
+        register_sink(LaunchSink())
         register_cluster_listener(published_forget)

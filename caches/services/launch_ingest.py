@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from caches.domain.launch_observations import Observation, order_of
-from caches.domain.launch_words import launch_id
+from caches.domain.launch_words import Mark, Observer, launch_id
 from caches.models import Launch, LaunchObservation
 from controlplane.locks import deadlock_retried
 
@@ -46,6 +46,17 @@ def sightings_record(*, items: Iterable[Sighting]) -> int:
     """Store observations that are new, and mark their launches for assembly. Returns how many were new."""
     waiting = [item for item in items if item.observations]
     return sum(_record(waiting[start : start + BATCH]) for start in range(0, len(waiting), BATCH))
+
+
+def launches_ended(*, cluster_id: UUID, pod_uids: Sequence[str], at: datetime) -> int:
+    """The pods are gone: whatever of them had not ended has now. Returns how many launches that were."""
+    rows = Launch.objects.filter(cluster_id=cluster_id, pod_uid__in=pod_uids, ended_at__isnull=True)
+    seen = Observation(Observer.CLUSTER, Mark.ENDED, at, facts=(("reason", "Deleted"),))
+    items = [
+        Sighting(cluster_id, row.cluster.name, row.pod_uid, row.container, row.restart_count, (seen,))
+        for row in rows.select_related("cluster").defer("phases")
+    ]
+    return sightings_record(items=items)
 
 
 @deadlock_retried

@@ -102,7 +102,8 @@ class ObservedNodeCache:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """Something that happened to an object of the cluster, for launch timelines and pages."""
+    """Something that happened to an object of the cluster, for launch timelines and pages. ``restart_count`` is which
+    run of an engine it belongs to."""
 
     uid: str
     at: datetime
@@ -111,6 +112,7 @@ class ClusterEvent:
     object_uid: str
     reason: str
     message: str
+    restart_count: int = 0
 
 
 Observed = ObservedNode | ObservedNodeCache | Consumer | ClusterEvent | ObservedEndpoint
@@ -262,6 +264,10 @@ class ClusterGateway(EndpointCalls, Protocol):
     # agents (NotApplicable where something else starts them)
     def apply_agent(self, agent: PoolAgent) -> None: ...
     def delete_agent(self, pool: str) -> None: ...
+    def has_agents(self, pool: str) -> bool:
+        """Whether an agent of the pool may still run: one that is being ended does, until its node has said so or the
+        time it was given has passed."""
+        ...
 
     # images (NotApplicable on the local fleet)
     def apply_image_holder(self, holder: ImageHolder) -> None:

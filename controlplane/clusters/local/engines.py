@@ -59,6 +59,14 @@ class _Engine:
         except FileNotFoundError:
             return ""
 
+    @property
+    def outcome(self) -> str:
+        """What the ensure step reported, as it wrote it; "" when it wrote nothing."""
+        try:
+            return (self.folder / "outcome").read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
 
 class Engines:
     """``engine`` and ``ensure`` are the commands; what they are to serve is appended."""
@@ -121,9 +129,10 @@ class Engines:
             return replace(engine, ready=False)
         if not running.ensured and process.process is not None and process.process.poll() == 0:
             running.ensured, process.process, process.failures = True, None, 0
+            self._event(engine, "Ensured", running.outcome, engine.restart_count + running.served)
         if (ended := process.note_end()) is not None:
             self._say(ended)
-            self._event(engine, "BackOff" if running.ensured else "EnsureFailed", ended)
+            self._event(engine, "BackOff" if running.ensured else "EnsureFailed", ended, engine.restart_count)
         restarts = engine.restart_count
         due = process.process is None and time.monotonic() >= process.next_start
         if (
@@ -153,7 +162,8 @@ class Engines:
             self._say(f"engine {name} cannot start ({error}); trying again in {running.process.back_off():g} s")
             return False
         if running.ensured:
-            self._event(engine, "Started", f"{name} serves {endpoint.digest[:19]} on {engine.node_name}.")
+            message = f"{name} serves {endpoint.digest[:19]} on {engine.node_name}."
+            self._event(engine, "Started", message, engine.restart_count + running.served)
         return True
 
     def _ensure_argv(self, folder: Path, engine: Consumer, endpoint: LocalEndpoint) -> list[str]:
@@ -222,19 +232,21 @@ class Engines:
                 if engine.uid in there:  # its node may have been removed this very moment
                     engine_put(session, engine)
                     if engine.ready:
-                        _put_event(session, engine, "Ready", f"{engine.name} answers on {engine.address}.")
+                        message = f"{engine.name} answers on {engine.address}."
+                        _put_event(session, engine, "Ready", message, engine.restart_count)
             for endpoint in endpoints:
                 endpoint_tell(session, endpoint.name, ready.count(endpoint.name))
 
-    def _event(self, engine: Consumer, reason: str, message: str) -> None:
+    def _event(self, engine: Consumer, reason: str, message: str, run: int) -> None:
         with self._fleet.store.write() as session:
-            _put_event(session, engine, reason, message)
+            _put_event(session, engine, reason, message, run)
 
 
-def _put_event(session: Session, engine: Consumer, reason: str, message: str) -> None:
+def _put_event(session: Session, engine: Consumer, reason: str, message: str, run: int = 0) -> None:
+    """``run`` is the restart count of the run that it is about."""
     event = ClusterEvent(
         uid=str(uuid.uuid4()), at=datetime.now(UTC), object_kind="Engine", object_name=engine.name,
-        object_uid=engine.uid, reason=reason, message=message[:1000],
+        object_uid=engine.uid, reason=reason, message=message[:1000], restart_count=run,
     )  # fmt: skip
     event_put(session, event)
 

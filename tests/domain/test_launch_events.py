@@ -1,0 +1,67 @@
+"""An engine's events, run by run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from caches.domain.launch_events import event_observations
+from caches.domain.launch_labels import weights_label
+from caches.domain.launch_observations import Observation
+from caches.domain.launch_timeline import Timeline, assemble
+from caches.domain.launch_words import Cached, LaunchState, Mark, Phase
+from tests.domain.launches import after
+
+OUTCOME = '{"found": "miss", "bytes": 1048576, "source": "store", "seconds": 7.5, "message": ""}'
+
+
+def runs(*events: tuple[str, float, str, int]) -> dict[int, list[Observation]]:
+    found: dict[int, list[Observation]] = defaultdict(list)
+    for reason, at, message, run in events:
+        for number, seen in event_observations(reason, after(at), message, run):
+            found[number].append(seen)
+    return found
+
+
+def timelines(*events: tuple[str, float, str, int]) -> dict[int, Timeline]:
+    return {run: assemble(seen) for run, seen in runs(*events).items()}
+
+
+FIRST = (("Scheduled", 0.0, "", 0), ("Ensured", 8.0, OUTCOME, 0), ("Started", 8.5, "", 0), ("Ready", 12.0, "", 0))
+
+
+def test_a_cold_start_is_ready_after_what_it_fetched() -> None:
+    (timeline,) = timelines(*FIRST).values()
+    assert (timeline.state, timeline.ready_seconds) == (LaunchState.READY, 12)
+    assert (timeline.seconds(Phase.WAITING), timeline.seconds(Phase.WEIGHTS_FETCH)) == (0, 7.5)
+    assert timeline.seconds(Phase.IMAGE_PULL) is None  # an engine has no image
+    assert weights_label(runs(*FIRST)[0]) is Cached.MISS
+
+
+def test_a_run_that_ends_begins_the_next_one_s_launch() -> None:
+    again = (("BackOff", 100.0, "exit 1", 0), ("Started", 103.0, "", 1), ("Ready", 104.0, "", 1))
+    found = timelines(*FIRST, *again)
+    assert (found[0].state, found[0].ready_seconds) == (LaunchState.READY, 12)
+    assert (found[1].state, found[1].ready_seconds, found[1].seconds(Phase.WEIGHTS_FETCH)) == (LaunchState.READY, 4, 0)
+
+
+def test_a_run_that_never_answers_ends_without_having_been_ready() -> None:
+    found = timelines(("Scheduled", 0.0, "", 0), ("Started", 1.0, "", 0), ("BackOff", 2.0, "exit 1", 0))
+    assert (found[0].state, found[0].end_reason) == (LaunchState.ENDED, "exit 1")
+    assert found[1].state is LaunchState.STARTING
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["", "{", "[]", "null", '{"seconds": "7"}', '{"seconds": true}', '{"seconds": -1}', '{"seconds": 1e99}',
+     '{"found": ["hit"]}'],
+)  # fmt: skip
+def test_a_report_that_cannot_be_read_says_when_it_ended_and_nothing_else(message: str) -> None:
+    ((run, seen),) = event_observations("Ensured", after(3), message, 0)
+    assert (run, seen.mark, seen.at, seen.seconds, seen.facts) == (0, Mark.ENSURE_ENDED, after(3), None, ())
+
+
+@pytest.mark.parametrize("reason", ["EnsureFailed", "Killing", "", "ready"])
+def test_other_events_say_nothing_of_launches(reason: str) -> None:
+    assert event_observations(reason, after(0), "", 0) == []
