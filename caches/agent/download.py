@@ -39,6 +39,7 @@ class Download:
     meter: Meter
     board: Board = field(init=False, default_factory=lambda: Board(()))
     threads: list[threading.Thread] = field(init=False, default_factory=list)
+    left_to_read_back: set[Segment] = field(init=False, default_factory=set)  # of what an earlier attempt fetched
     _journal: Journal = field(init=False)
     _error: BaseException | None = field(init=False, default=None)
     _error_lock: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -63,7 +64,9 @@ class Download:
         _open_up(self.partial)
         self._clear_strangers()
         sizes = {number: self.manifest.files[number].size_bytes for number in self.numbers}
-        self.board = Board(pieces_of(sizes, self._claims(), self.lane.tuning.segment_bytes))
+        pieces = tuple(pieces_of(sizes, self._claims(), self.lane.tuning.segment_bytes))
+        self.left_to_read_back = {piece.segment for piece in pieces if piece.claimed is not None}
+        self.board = Board(pieces)
         for number in self.numbers:
             self._make(self.manifest.files[number])
         self._journal = Journal(self.journal_path)
@@ -121,7 +124,9 @@ class Download:
         fd = safefs.open_file(self.partial, file.path, os.O_RDWR)
         try:
             if piece.claimed is not None:
-                if file_crc(fd, segment.start, segment.end, self._tick) == piece.claimed:
+                is_right = file_crc(fd, segment.start, segment.end, self._tick) == piece.claimed
+                self.left_to_read_back.discard(segment)
+                if is_right:
                     self.board.settle(segment, piece.claimed)
                     return
                 self.claim.move(-segment.size_bytes)

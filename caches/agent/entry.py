@@ -19,6 +19,8 @@ from caches.agent.store import Store
 from caches.agent.verify import Findings
 from controlplane.clusters.documents import DesiredEntry, EntryState, EntryStatus
 
+# Why a download that goes on begins with less than it had.
+READING_BACK = "Reading back what was fetched before; only bytes that are right count."
 BUSY = (EntryState.DOWNLOADING, EntryState.VERIFYING, EntryState.REPAIRING)
 
 
@@ -119,7 +121,7 @@ class Entry:
 
     def status(self, monotonic: float) -> EntryStatus:
         ensure = self.ensure
-        state, done, total = self.state, self.bytes_done, self.line.size_bytes
+        state, done, total, message = self.state, self.bytes_done, self.line.size_bytes, self.message
         damaged = self.findings.wrong if self.findings else ()
         if ensure:
             state = ensure.phase
@@ -128,6 +130,8 @@ class Entry:
                 self.note_progress(ensure)
                 done = self.bytes_done
                 self.rate.note(monotonic, self.meter.total)
+                if ensure.download.left_to_read_back:
+                    message = message or READING_BACK
         elif state is EntryState.READY and self.marker:
             done = total = self.marker.size_bytes
         rate = self.rate.value if ensure and ensure.phase in BUSY else None
@@ -136,7 +140,7 @@ class Entry:
             digest=self.digest,
             state=state,
             reason=record.reason if state is EntryState.FAILED else "",
-            message=(record.message if state is EntryState.FAILED else self.message)[:1000],
+            message=(record.message if state is EntryState.FAILED else message)[:1000],
             attempts=record.attempts,
             retry_at=record.retry_at if state is EntryState.FAILED else None,
             bytes_done=done,

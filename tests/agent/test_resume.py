@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from caches.agent.download import Download
+from caches.agent.entry import READING_BACK
 from controlplane.clusters.documents import Algorithm, EntryState, FileRecord, Limits
 from tests.agent.world import KIB, World, noise
 
@@ -64,6 +66,21 @@ def test_it_moves_only_the_missing_half(tmp_path: Path, algorithm: Algorithm) ->
     digest = interrupted(world, algorithm)
     assert finish(world, digest) <= SIZE // 2
     assert min(start for _, start, _ in world.requests) >= SIZE // 2
+
+
+def test_it_says_why_a_download_that_goes_on_counts_from_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    digest = interrupted(world)
+    go_on = threading.Event()
+    monkeypatch.setattr(Download, "_tick", lambda *_: go_on.wait(60))
+    with world:
+        world.want(digest, "m")
+        entry = world.becomes(digest, EntryState.DOWNLOADING, message=READING_BACK)
+        assert entry.bytes_done < SIZE // 2
+        go_on.set()
+        assert world.becomes(digest, EntryState.READY).message == ""
 
 
 def _flip(world: World, digest: str) -> None:
