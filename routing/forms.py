@@ -15,7 +15,7 @@ _STRATEGIES = [
     (RoutingStrategy.LEAST_OUTSTANDING_REQUESTS.value, "LEAST_OUTSTANDING_REQUESTS: the least busy one"),
     (RoutingStrategy.PREFIX_AWARE.value, "PREFIX_AWARE: the one that holds the beginning already"),
 ]
-_FLAGS = ("adaptive_depth", "strict_text", "body_key", "inspect_bodies")
+_FLAGS = ("adaptive_depth", "strict_text", "body_key", "inspect_bodies", "queue_when_saturated")
 
 
 class PolicyForm(forms.Form):
@@ -42,6 +42,10 @@ class PolicyForm(forms.Form):
     body_key = forms.BooleanField(required=False, label="Take prompt_cache_key as the key")
     inspect_bodies = forms.BooleanField(
         required=False, help_text="Off: requests are never looked into; PREFIX_AWARE then needs a key header."
+    )
+    queue_when_saturated = forms.BooleanField(
+        required=False,
+        help_text="When all instances are at the threshold, wait for room instead of going to the least busy one.",
     )
     key_header = forms.CharField(
         required=False, max_length=64, help_text="A request header whose value is the key, for example x-session-id."

@@ -41,6 +41,7 @@ class ExtensionsInput(Input):
     hot_fraction = serializers.FloatField(
         required=False, min_value=0.05, max_value=1, help_text="a beginning is hot above this share, over instances"
     )
+    queue_when_saturated = serializers.BooleanField(required=False, help_text="wait for room, up to 30 seconds")
     inspect_bodies = serializers.BooleanField(required=False, help_text="false: requests are never looked into")
 
 

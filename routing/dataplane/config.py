@@ -32,13 +32,18 @@ class InstanceConfig:
 
 @dataclass(frozen=True, slots=True)
 class VariantConfig:
-    """``weight``: share of the requests that name no variant, over the sum of the weights."""
+    """``weight``: share of the requests that name no variant, over the sum of the weights.
+
+    ``queue_requests`` may wait ``queue_seconds`` each while there is no instance for them.
+    """
 
     name: str
     weight: float
     policy: RoutingPolicy
     hot: frozenset[int]
     instances: tuple[InstanceConfig, ...]
+    queue_requests: int = 0
+    queue_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +116,15 @@ def _secret(value: str) -> bytes:
 
 
 def _variant(data: Mapping[str, Any]) -> VariantConfig:
+    queue = data.get("queue", {})
     return VariantConfig(
         str(data["name"]),
         max(0.0, float(data.get("weight", 1))),
         read_policy(data.get("policy", {})),
         frozenset(int(one, 16) for one in data.get("hot", ())),
         tuple(_instance(one) for one in data["instances"]),
+        max(0, int(queue.get("requests", 0))),
+        max(0.0, float(queue.get("seconds", 30.0))),
     )
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from routing.dataplane.fleet import Instance, Lease
+from routing.dataplane.fleet import Instance, Lease, Variant
 from routing.dataplane.heads import LAST_CHUNK, Header, chunk, passed_on, request_head, response_head
 from routing.dataplane.routes import Refusal, Request, Route
 from routing.dataplane.telling import Ear
 from routing.dataplane.upstream import IDLE_CONNECTIONS, Upstream, connected
-from routing.domain.deciding import Outcome
+from routing.domain.deciding import Decision, Outcome
 from routing.domain.health import Failure
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ ATTEMPTS = 3
 _TRY_NEXT = frozenset({502, 503, 504})
 NOBODY = Refusal(
     503, "routing:instances:none", "no instance of this endpoint can take requests now", "Try again shortly.", 2
+)
+FULL = Refusal(
+    429, "routing:queue:full", "too many requests wait for an instance of this endpoint", "Try again shortly.", 5
 )
 UNREACHABLE = Refusal(
     502, "routing:instances:unreachable", "no instance could be reached, or none answered", "Try again.", 1
@@ -50,10 +54,51 @@ class Exchange:
         self._route = route
         self._asked_at = self._shared.now()
         decision = route.variant.decide(route.key, self._asked_at)
+        if route.variant.waits(decision):
+            self._wait(route.variant)
+        else:
+            self._go(route, decision)
+
+    def _go(self, route: Route, decision: Decision) -> None:
         self._outcome = decision.outcome
         self._candidates = list(decision.candidates)
         self._shared.counters.decided(route, decision)
         self._next()
+
+    def _wait(self, variant: Variant) -> None:
+        if len(variant.waiting) >= variant.config.queue_requests:
+            self.refuse(FULL)
+            return
+        variant.waiting.add(self, self._asked_at + variant.config.queue_seconds)
+        variant.figures.queued += 1
+        variant.figures.most_queued = max(variant.figures.most_queued, len(variant.waiting))
+
+    # what the queue does
+
+    def place(self) -> bool:
+        """Try again, under the configuration of now. False when it has to wait on."""
+        variant = self._current()
+        if variant is None or self._route is None:
+            self._leave_queue()
+            self.give_up()
+            return True
+        route, now = replace(self._route, variant=variant), self._shared.now()
+        decision = variant.decide(route.key, now)
+        if variant.waits(decision):
+            return False
+        self._leave_queue()
+        self._route = route
+        variant.figures.waited.add(now - self._asked_at)
+        self._go(route, decision)
+        return True
+
+    def give_up(self) -> None:
+        """It waited long enough."""
+        self.refuse(NOBODY)
+
+    def _leave_queue(self) -> None:
+        if self._route is not None:
+            self._route.variant.waiting.discard(self)
 
     def refuse(self, refusal: Refusal) -> None:
         """The router's own answer."""
@@ -76,6 +121,7 @@ class Exchange:
     def abandon(self) -> None:
         """The client left: the instance is told at once and no longer counted."""
         self._client = None
+        self._leave_queue()
         if self._route is not None:
             self._route.variant.figures.disconnected += 1
         if self._connecting:
@@ -230,10 +276,14 @@ class Exchange:
 
     # the end
 
-    def _is_current(self, instance: Instance) -> bool:
+    def _current(self) -> Variant | None:
+        """The variant as the configuration of now has it."""
         assert self._route is not None
         endpoint = self._shared.fleet.endpoints.get(self._route.endpoint.config.name)
-        variant = endpoint.variants.get(self._route.variant.config.name) if endpoint else None
+        return endpoint.variants.get(self._route.variant.config.name) if endpoint else None
+
+    def _is_current(self, instance: Instance) -> bool:
+        variant = self._current()
         return variant is not None and variant.instances.get(instance.config.member.id) is instance
 
     def _finish(self) -> None:

@@ -7,12 +7,13 @@ keeps what it has in flight until that ends.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from routing.dataplane.config import EndpointConfig, InstanceConfig, RouterConfig, VariantConfig
-from routing.domain.deciding import Decision, Key, Situation, decide, local_threshold
+from routing.dataplane.waiting import Waiting
+from routing.domain.deciding import Decision, Key, Outcome, Situation, decide, local_threshold
 from routing.domain.figures import Figures
 from routing.domain.health import WELL, Failure, Health, away, failed, succeeded
 from routing.domain.hotset import Sketch
@@ -33,10 +34,11 @@ class Instance:
 class Lease:
     """One request in flight on an instance, given back exactly once, whoever gives it back and however often."""
 
-    __slots__ = ("_counts", "_held", "instance")
+    __slots__ = ("_counts", "_held", "_waiting", "instance")
 
-    def __init__(self, counts: dict[str, int], instance: Instance) -> None:
+    def __init__(self, counts: dict[str, int], instance: Instance, waiting: Waiting) -> None:
         self.instance = instance
+        self._waiting = waiting
         self._counts = counts
         self._held = True
         counts[instance.config.member.id] = counts.get(instance.config.member.id, 0) + 1
@@ -49,6 +51,7 @@ class Lease:
                 self._counts[member] = left
             else:
                 del self._counts[member]
+            self._waiting.wake()
 
 
 class Variant:
@@ -59,6 +62,7 @@ class Variant:
         self.in_flight: dict[str, int] = before.in_flight if before else {}
         self.sketch: Sketch = before.sketch if before else Sketch()
         self.figures: Figures = before.figures if before else Figures()
+        self.waiting: Waiting = before.waiting if before else Waiting()
         known: dict[str, Instance] = before.instances if before else {}
         self.instances: dict[str, Instance] = {
             one.member.id: _kept(known.get(one.member.id), one) for one in config.instances
@@ -80,10 +84,17 @@ class Variant:
         return decide(situation, key, random.getrandbits(64))
 
     def lease(self, instance_id: str) -> Lease:
-        made = Lease(self.in_flight, self.instances[instance_id])
+        made = Lease(self.in_flight, self.instances[instance_id], self.waiting)
         if (count := self.in_flight[instance_id]) > self.figures.most_in_flight:
             self.figures.most_in_flight = count
         return made
+
+    def waits(self, decision: Decision) -> bool:
+        """Whether the request has to wait: for any instance, or for room where the policy asks for that."""
+        if not self.config.queue_requests:
+            return False
+        saturated = decision.outcome is Outcome.SATURATED and self.config.policy.extensions.queue_when_saturated
+        return decision.outcome is Outcome.NOBODY or saturated
 
     def failed(self, instance: Instance, failure: Failure, now: float) -> None:
         instance.health = failed(instance.health, failure, now)
@@ -131,7 +142,11 @@ class Fleet:
         """Put a configuration in force, at once and for all requests that come after."""
         made = {name: self._endpoint(one, config.routers) for name, one in config.endpoints.items()}
         gone = [one for name, before in self.endpoints.items() for one in _left(before, made.get(name))]
-        self.config, self.endpoints = config, made
+        before, self.config, self.endpoints = self.endpoints, config, made
+        for waiting in _waiting(before) - _waiting(made):
+            waiting.end()
+        for waiting in _waiting(made):
+            waiting.wake()
         for instance in gone:
             while instance.idle:
                 instance.idle.pop().close()
@@ -148,6 +163,10 @@ class Fleet:
                 total += variant.config.weight
                 choices.append((total, variant))
         return Endpoint(config, variants, tuple(choices))
+
+
+def _waiting(endpoints: Mapping[str, Endpoint]) -> set[Waiting]:
+    return {variant.waiting for endpoint in endpoints.values() for variant in endpoint.variants.values()}
 
 
 def _kept(known: Instance | None, config: InstanceConfig) -> Instance:

@@ -177,6 +177,9 @@ class Router:
         now = self.shared.now()
         for client in [one for one in self.shared.clients if one.is_overdue(now)]:
             client.expire()
+        for endpoint in list(self.shared.fleet.endpoints.values()):
+            for variant in endpoint.variants.values():
+                variant.waiting.expire(now)
 
 
 async def _every(seconds: float, step: Callable[[], None]) -> None:

@@ -17,7 +17,6 @@ from uuid import uuid4
 from routing.dataplane.fleet import Fleet, Variant
 from routing.dataplane.heads import Header
 from routing.domain.dialects_usage import TAIL_BYTES, TokenUse, use_of_body, use_of_stream
-from routing.domain.figures import Figures
 
 TELL_SECONDS = 2.0
 STREAM_KEY, STREAM_MESSAGES = "hearth:routing:figures", 4000
@@ -104,7 +103,7 @@ class Teller:
         told = []
         for endpoint, name, variant in self._variants():
             in_flight.update(variant.in_flight)
-            figures, variant.figures = variant.figures, Figures()
+            figures = variant.figures.take()
             counted = variant.sketch.take()
             one: dict[str, Any] = {"endpoint": endpoint, "variant": name}
             if shown := figures.to_json():

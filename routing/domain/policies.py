@@ -58,6 +58,7 @@ class RoutingExtensions:
     exactly, as the managed feature does. ``strict_text``: hash nothing but message text, without roles and tools.
     ``key_header``: a request header whose value is the key when it is there. ``body_key``: take OpenAI's
     ``prompt_cache_key`` as the key. ``hot_fraction``: a beginning is hot above this share of traffic, over instances.
+    ``queue_when_saturated``: requests wait for room instead of going to the least busy instance at the threshold.
     """
 
     adaptive_depth: bool = True
@@ -66,6 +67,7 @@ class RoutingExtensions:
     body_key: bool = True
     hot_fraction: float = 0.25
     inspect_bodies: bool = True
+    queue_when_saturated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from typing import Any
 from routing.domain.policies import RoutingPolicy, policy_document
 
 Json = Mapping[str, Any]
+# A request for a variant without any instance waits for the first: so one that was scaled to none can come back.
+QUEUE = {"requests": 256, "seconds": 30.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ def _variant(variant: PublishedVariant) -> dict[str, Any]:
         "policy": policy_document(variant.policy),
         "policy_version": variant.policy_version,
         "membership_version": variant.membership_version,
+        "queue": QUEUE,
         "hot": sorted(variant.hot),
         "hot_version": variant.hot_version,
         "instances": [

@@ -141,6 +141,30 @@ async def test_counts_outlive_a_new_configuration() -> None:
 
 
 @run
+async def test_a_request_that_outlives_a_configuration_and_a_message_is_told() -> None:
+    go = asyncio.Event()
+
+    async def late(call: Call) -> None:
+        await go.wait()
+        await tells(call)
+
+    async with world(late) as here:
+        wire, one = await here.wire(), teller(here)
+        body = chat("x")
+        await wire.send(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: r\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        )
+        await until(lambda: here.in_flight(), "it is under way")
+        here.publish(PREFIX)
+        one.message(0)
+        one.arrived()
+        go.set()
+        assert (await wire.reply()).status == 200
+        [told] = read_told(document(one.message(TELL_SECONDS))).variants
+        assert told.figures.told == 1 and told.figures.ttft["LeastBusy"].count == 1 and not told.figures.requests
+
+
+@run
 async def test_who_leaves_and_who_is_refused_is_counted() -> None:
     async def never(call: Call) -> None:
         await asyncio.sleep(WAIT_SECONDS)

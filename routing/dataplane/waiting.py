@@ -1,0 +1,60 @@
+"""Requests that wait for an instance: while a variant has none, and where its policy asks for it, while all are full.
+
+Bounded in number and time. Who is at the front goes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Protocol
+
+
+class Waiter(Protocol):
+    """``place`` tries again: False when it still has to wait. ``give_up`` ends it with an answer."""
+
+    def place(self) -> bool: ...
+    def give_up(self) -> None: ...
+
+
+class Waiting:
+    """One variant's queue. One thread."""
+
+    def __init__(self) -> None:
+        self._until: dict[Waiter, float] = {}
+        self._waking = False
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def add(self, waiter: Waiter, until: float) -> None:
+        self._until[waiter] = until
+
+    def discard(self, waiter: Waiter) -> None:
+        """It left, or was placed."""
+        self._until.pop(waiter, None)
+
+    def wake(self) -> None:
+        """There may be room: look from the loop, not from within whatever made it."""
+        if self._until and not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        self._waking = False
+        for waiter in list(self._until):
+            if waiter in self._until and not waiter.place():
+                return
+
+    def expire(self, now: float) -> None:
+        """Those whose time is over are told so."""
+        for waiter in list(self._overdue(now)):
+            self.discard(waiter)
+            waiter.give_up()
+
+    def end(self) -> None:
+        """What they wait for is no more."""
+        self.expire(float("inf"))
+
+    def _overdue(self, now: float) -> Iterator[Waiter]:
+        return (waiter for waiter, until in self._until.items() if until < now)
