@@ -96,7 +96,8 @@ class Walk:
 
 
 def other_weights_and_back(walk: Walk, requests: Requests, old: str, new: str) -> None:
-    """Another path is warmed, then served; the old one is held, going back finds it warm, and the other one goes."""
+    """Another path is warmed, then served; the old one is held, going back finds it warm, also without a registry, and
+    the other one goes."""
     hearth = walk.hearth
     walk.put(new)
     walk.apply(modelSourceConfig=walk.at(new))
@@ -106,8 +107,13 @@ def other_weights_and_back(walk: Walk, requests: Requests, old: str, new: str) -
     assert walk.files() == [f"{new.rpartition('/')[2]}-{number}.safetensors" for number in (0, 1)]
     ready = {entry.node_id: entry.ready_at for entry in CacheEntry.objects.filter(artifact=first.artifact)}
 
-    walk.apply(modelSourceConfig=walk.at(old))
-    walk.until_rolled_out(3)
+    # Both nodes hold the image too: nobody asks the registry.
+    hearth.kube.supervisor.kill("registry")
+    try:
+        walk.apply(modelSourceConfig=walk.at(old))
+        walk.until_rolled_out(3)
+    finally:
+        hearth.kube.supervisor.restart("registry")
     assert Rollout.objects.get(number=2).state == "RolledBack" and walk.found() == ["hit"]
     again = {entry.node_id: entry.ready_at for entry in CacheEntry.objects.filter(artifact=first.artifact)}
     assert again == ready, "it was warm all the time: nothing was fetched"

@@ -21,6 +21,7 @@ from caches.models import CacheEntry, ModelVersion, SourceConnection
 from caches.services.catalogue import version_register
 from caches.services.connections import connection_create
 from caches.services.endpoint_rounds import clusters_with_endpoints, endpoints_round
+from caches.services.image_observing import pool_images_observe, pools_to_observe
 from caches.services.loop import pool_reconcile, pools_due
 from caches.sources.secrets import write_secret
 from controlplane.audit.services import SYSTEM
@@ -45,6 +46,7 @@ MIB = 1024 * 1024
 LABEL = "hearth.test/pool"
 POOL = "gpu"
 SECRET = "model-reader"
+IMAGES_EVERY = 1.0  # seconds: what it costs is a list of pods
 log = logging.getLogger(__name__)
 AGENT_PODS = f"/api/v1/namespaces/{names.NODES_NAMESPACE}/pods"
 
@@ -73,6 +75,7 @@ class HearthOnKube:
         assert isinstance(self.gateway, KubernetesGateway)
         self.client: KubeClient = self.gateway.client
         self.digests: set[str] = set()
+        self._images_at = 0.0
 
     @contextmanager
     def running(self) -> Iterator[HearthOnKube]:
@@ -111,6 +114,10 @@ class HearthOnKube:
             operation_step(operation_id=operation_id)
         for cluster_id in clusters_with_endpoints():
             endpoints_round(cluster_id=cluster_id)
+        if time.monotonic() >= self._images_at:
+            self._images_at = time.monotonic() + IMAGES_EVERY
+            for pool_id in pools_to_observe():
+                pool_images_observe(pool_id=pool_id)
 
     def until(self, condition: Callable[[], object], what: str, *, seconds: float = 150.0) -> float:
         """Work until the condition holds; the seconds it took. The limit is for a machine that does much else."""

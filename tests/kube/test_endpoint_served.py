@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from caches.models import ModelVersion, Pin, Rollout
+from controlplane.clusters.endpoints import IMAGE_CACHES_NAMESPACE
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.serving.models import Endpoint, Instance
@@ -29,7 +30,7 @@ from tests.kube.endpoint_walk import (
     no_room_then_another_image,
     other_weights_and_back,
 )
-from tests.kube.hearth import HearthOnKube, agents
+from tests.kube.hearth import POOL, HearthOnKube, agents
 from tests.kube.installed import answers
 from tests.kube.real import InstalledKube
 
@@ -130,6 +131,11 @@ def shown(walk: Walk) -> None:
     for name in ("modelweightscacheconfigs", "modeldatacacheconfigs"):
         _, line = walk.kubectl.table(name, "--namespace", "default")
         assert line[:4] == [f"{NAME}-model-cache", "Ready", "2", "2"], name
+    hearth.until(lambda: walk.condition("ImageCacheReady")["status"] == "True", "its image is kept", seconds=180)
+    for name in ("mic", "inferenceimagecaches"):
+        header, line = walk.kubectl.table(name, "--namespace", IMAGE_CACHES_NAMESPACE)
+        assert header == ["NAME", "PHASE", "CACHED", "TARGET", "AGE"]
+        assert line[1:4] == ["Complete", "2", "2"], name
     assert Rollout.objects.get().state == "Done"
 
 
@@ -141,6 +147,8 @@ def gone_without_a_trace(walk: Walk) -> None:
     assert not Pin.objects.filter(removed_at=None).exists()
     hearth.until(lambda: not answers(client, WORK) and not answers(client, SERVICE), "its workload is gone")
     hearth.until(lambda: not Endpoint.objects.exists(), "and its row")
+    hearth.until(lambda: hearth.gateway.image_holders(POOL) == (), "nobody holds its images", seconds=180)
+    assert walk.kubectl.table("mic", "--namespace", IMAGE_CACHES_NAMESPACE) == []
     hearth.until(
         lambda: not any(hearth.content(node, version) for node in GPUS for version in versions),
         "the files are gone, once the pods are",
