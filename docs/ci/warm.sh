@@ -296,7 +296,9 @@ IFS=$old_ifs
 call POST 'pins?dry_run=true' plan
 [ "$status" = 200 ] || problem
 if [ "$(field refusals.length)" -gt 0 ]; then
-    say "$(field refusals.length) nodes have no room, for example $(field refusals.0.node):" \
+    full="$(field refusals.length) nodes have no room, for example"
+    [ "$(field refusals.length)" -gt 1 ] || full='1 node has no room,'
+    say "$full $(field refusals.0.node):" \
         "needs $(field refusals.0.need_bytes), free $(field refusals.0.free_bytes)," \
         "reserved $(field refusals.0.reserved_bytes) bytes"
     fail "pin:user:$(field refusals.0.reason)" "$(field refusals.0.detail)" "$(field refusals.0.next_step)"
