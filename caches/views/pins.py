@@ -18,6 +18,7 @@ from caches.models import Pin
 from caches.selectors.entries import entries_list
 from caches.selectors.nodes import Targets, pools_list
 from caches.selectors.operations import operations_list
+from caches.selectors.pin_artifacts import image_named, pin_artifacts, wants_weights
 from caches.selectors.pins import PinStatus, pin_get, pin_pools, pin_statuses, pins_list
 from caches.selectors.previews import unpin_preview
 from caches.services.pins import pin_remove, pin_resume, pin_suspend, pin_update
@@ -61,9 +62,9 @@ def pin(request: HttpRequest, pin_id: UUID, suffix: str = "") -> HttpResponse:
     copies = Table(
         request,
         entries_list(targets=targets).filter(
-            artifact=found.version.artifact_id, node__pool__in=found.pools.all(), node__lost_at__isnull=True
+            artifact__in=pin_artifacts(found), node__pool__in=found.pools.all(), node__lost_at__isnull=True
         ),
-        entry_columns(version=False),
+        entry_columns(version=len(found.artifacts) > 1),
         name="copies",
         caption="Copies",
         url=lambda row: reverse("entry", args=[row.id]),
@@ -84,6 +85,7 @@ def pin(request: HttpRequest, pin_id: UUID, suffix: str = "") -> HttpResponse:
         "pages/pin.html",
         {
             "pin": found,
+            "image": image_named(found),
             "pools": pin_pools(found, targets),
             "status": status,
             "state": pin_state(found, status),
@@ -205,7 +207,9 @@ def _columns(statuses: object, targets: Targets) -> list[Column]:
             "version",
             "Model version",
             lambda p: p.version.full_name,
-            lambda p: cells.link(p.version.full_name, reverse("pin", args=[p.id])),
+            lambda p: format_html(
+                "{}{}", cells.link(p.version.full_name, reverse("pin", args=[p.id])), cells.reason(_beside(p))
+            ),
             "x",
             heading=True,
         ),
@@ -229,3 +233,11 @@ def _columns(statuses: object, targets: Targets) -> list[Column]:
         Column("priority", "Priority", lambda p: p.priority, None, "x", numeric=True),
         Column("created_at", "Since", lambda p: p.created_at, lambda p: cells.when(p.created_at), "x"),
     ]
+
+
+def _beside(pin: Pin) -> str:
+    """What a pin is about where that is not the weights alone."""
+    image = image_named(pin)
+    if image is None:
+        return ""
+    return f"{'and' if wants_weights(pin) else 'only'} the image {image.reference}"

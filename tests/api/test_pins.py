@@ -85,6 +85,20 @@ def test_it_refuses_what_does_not_fit_with_the_numbers(operator_api: Api, pool: 
     assert not Pin.objects.exists() and not Operation.objects.exists()
 
 
+def test_it_says_which_image_a_pin_is_about_and_whose_it_is(viewer_api: Api, pool: NodePool) -> None:
+    image, owner = factories.image(), factories.endpoint(of=pool.cluster)
+    version = factories.version(image=image)
+    alone = factories.pin(of=version, pools=(pool,), artifacts=["Image"], image=image, endpoint=owner)
+    weights = factories.pin(of=version, pools=(pool,))
+
+    shown = viewer_api.get(f"pins/{alone.pk}").json()
+    assert image.artifact is not None
+    assert shown["image"] == {"reference": image.reference, "digest": image.artifact.digest}
+    assert shown["endpoint_id"] == str(owner.pk)
+    shown = viewer_api.get(f"pins/{weights.pk}").json()
+    assert (shown["image"], shown["endpoint_id"]) == (None, None)
+
+
 def test_it_refuses_names_that_do_not_exist_by_field(operator_api: Api, pool: NodePool, version: ModelVersion) -> None:
     for wrong, field in (
         (body(pool) | {"version": "v9"}, "version"),

@@ -79,3 +79,16 @@ def test_it_has_no_page_for_an_image_that_is_gone(db: None, victor: Client) -> N
     response = victor.get(address)
 
     assert response.status_code == 404 and "There is no image" in response.content.decode()
+
+
+def test_a_pin_of_an_image_alone_says_so_and_shows_its_copies(db: None, victor: Client) -> None:
+    pool, image = factories.pool(of=factories.cluster(type="Kubernetes")), factories.image()
+    pin = factories.pin(of=factories.version(image=image), pools=(pool,), artifacts=["Image"])
+    factories.entry(on=factories.node(of=pool, name="holder"), of=image.artifact, state="Ready")
+
+    page = Page(victor.get(f"/pins/{pin.pk}").content)
+    assert f"Warms the image {image.reference}" in page.text and "1 of 1 copies ready" in page.text
+    assert "holder" in page.text
+    assert f"only the image {image.reference}" in Page(victor.get("/pins").content).text
+    heatmap = Page(victor.get(f"/fleet/{pool.full_name}").content).text
+    assert "Nodes, versions and images" in heatmap and "Of images 1 of 1 copies are held." in heatmap

@@ -14,6 +14,7 @@ from rest_framework import serializers
 from caches.api.serializers.common import ConditionSerializer, LabelsField, MomentField, ObjectSerializer
 from caches.domain.pool_view import PlacementType
 from caches.models import GateType, Pin
+from caches.selectors.pin_artifacts import image_named
 from caches.selectors.pins import pin_pools
 from controlplane.accounts.permissions import readable_targets
 from controlplane.clusters.documents import ArtifactKind
@@ -130,6 +131,11 @@ class PinStatusSerializer(serializers.Serializer[Any]):
     conditions = ConditionSerializer(many=True)
 
 
+class PinImageSerializer(serializers.Serializer[Any]):
+    reference = serializers.CharField()
+    digest = serializers.CharField(source="artifact.digest", allow_null=True, default=None)
+
+
 class PinSerializer(ObjectSerializer):
     """A pin as pins_list() gives it, with ``status`` set on the row."""
 
@@ -138,6 +144,8 @@ class PinSerializer(ObjectSerializer):
     digest = serializers.CharField(source="version.artifact.digest", allow_null=True, default=None)
     pools = serializers.SerializerMethodField()
     artifacts = serializers.ListField(child=serializers.ChoiceField(choices=KINDS))
+    image = serializers.SerializerMethodField(help_text="what Image among the artifacts means")
+    endpoint_id = serializers.UUIDField(allow_null=True, help_text="whose pin it is, and changes with; null: people's")
     priority = serializers.IntegerField()
     placement = PlacementSerializer(source="*")
     node_selector = LabelsField()
@@ -151,6 +159,11 @@ class PinSerializer(ObjectSerializer):
 
     def get_pools(self, pin: Pin) -> list[str]:
         return list(pin_pools(pin, readable_targets(self.context["request"])))
+
+    @extend_schema_field(PinImageSerializer(allow_null=True))
+    def get_image(self, pin: Pin) -> dict[str, Any] | None:
+        image = image_named(pin)
+        return PinImageSerializer(image).data if image is not None else None
 
     @extend_schema_field(WindowSerializer(allow_null=True))
     def get_window(self, pin: Pin) -> dict[str, Any] | None:
