@@ -9,7 +9,8 @@ on any node, and nobody is waited for.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from uuid import UUID
 
 from django.db import transaction
@@ -26,7 +27,7 @@ from caches.services.pool_rounds import pools_mark_dirty
 from controlplane.audit.services import SYSTEM, Actor, audit_write
 from controlplane.clusters.documents import POOL_LABEL, ArtifactKind, EntryState
 from controlplane.clusters.gateway import ClusterGateway, GatewayError, NotApplicable
-from controlplane.clusters.models import ClusterType, Node, NodePool
+from controlplane.clusters.models import Cluster, ClusterType, Node, NodePool
 from controlplane.clusters.registry import gateway_for
 from controlplane.errors import Clash, Missing, Transient
 from controlplane.locks import advisory_lock, deadlock_retried
@@ -74,7 +75,7 @@ def delete_step(operation_id: UUID) -> bool:
     operation = Operation.objects.get(pk=operation_id)
     pool = NodePool.objects.select_related("cluster").filter(pk=operation.params["pool_id"]).first()
     if pool is None:
-        return operation_succeed(operation_id=operation_id, message="The pool is gone.")
+        return _end(operation)
     if operation.state == OperationState.CANCELING:
         return operation_acknowledge(operation_id=operation_id, message="The pool stays; what is gone is not restored.")
     waiting = _record(operation, pool)
@@ -82,8 +83,9 @@ def delete_step(operation_id: UUID) -> bool:
         operation_progress(operation_id=operation_id, message=f"Waiting for {plural(len(waiting), 'node')}.")
         return True
     with advisory_lock(f"pool:{pool.pk}") as mine:
-        if mine:
-            _finish(operation, pool, gateway_for(pool.cluster))
+        if mine and _finish(operation, pool, gateway_for(pool.cluster)):
+            operation.refresh_from_db()
+            return _end(operation)
     return True
 
 
@@ -137,27 +139,56 @@ def _has_reported(node: Node, pool: NodePool) -> bool:
     return node.reported_at is not None and pool.deleting_at is not None and node.reported_at > pool.deleting_at
 
 
-def _finish(operation: Operation, pool: NodePool, gateway: ClusterGateway) -> None:
-    """Under the pool's lock, so that no round applies again what is taken away here."""
+def _finish(operation: Operation, pool: NodePool, gateway: ClusterGateway) -> bool:
+    """Under the pool's lock, so that no round applies again what is taken away here. With its row ends whatever could
+    bring its agents back; what they write before they have ended is taken away after them. False where a cancel came
+    first."""
     nodes = list(Node.objects.filter(pool=pool, lost_at=None))
-    try:
+    with _answering():
         for node in nodes:
-            gateway.delete_node_cache(node.name, node.uid)
             if POOL_LABEL in node.labels:
                 gateway.set_node_labels(node.name, node.uid, {POOL_LABEL: None})
-        gateway.delete_agent(pool.name)
+        with suppress(NotApplicable):  # something else starts the agents there
+            gateway.delete_agent(pool.name)
+        for node in nodes:
+            gateway.delete_node_cache(node.name, node.uid)
+    with transaction.atomic():
+        NodeProjection.objects.filter(node__in=nodes).delete()
+        params = {**operation.params, "cluster_id": str(pool.cluster_id), "pool": pool.name}
+        if not operation_progress(operation_id=operation.pk, message="Its agents are being ended.", params=params):
+            return False
+        _audit(SYSTEM, pool, "pool.deleted", {"deleting": True}, None, operation)
+        NodePool.objects.filter(pk=pool.pk).delete()
+    return True
+
+
+def _end(operation: Operation) -> bool:
+    """The pool's row is gone. Nothing of it is left once none of its agents can write any more."""
+    cluster = Cluster.objects.filter(pk=operation.params.get("cluster_id")).first()
+    if cluster is not None:
+        gateway = gateway_for(cluster)
+        with _answering(), suppress(NotApplicable):
+            if gateway.has_agents(operation.params["pool"]):
+                return True
+        keys = list(operation.targets.values_list("key", flat=True))
+        for node in Node.objects.filter(pk__in=keys, pool=None, lost_at=None).order_by("name"):
+            with _answering():
+                gateway.delete_node_cache(node.name, node.uid)
+    if operation.state == OperationState.CANCELING:
+        return operation_acknowledge(operation_id=operation.pk, message="It came too late: the pool is gone.")
+    return operation_succeed(operation_id=operation.pk, message="The pool is gone.")
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    try:
+        yield
     except NotApplicable:
-        pass  # something else starts the agents there
+        raise
     except GatewayError as error:
         raise Transient(
             "pool:cluster:unreachable", f"The cluster does not answer: {error}", next_step="It is tried again."
         ) from error
-    with transaction.atomic():
-        NodeProjection.objects.filter(node__in=nodes).delete()
-        if not operation_succeed(operation_id=operation.pk, message="The pool is gone."):
-            return
-        _audit(SYSTEM, pool, "pool.deleted", {"deleting": True}, None, operation)
-        NodePool.objects.filter(pk=pool.pk).delete()
 
 
 def _start(actor: Actor, pool: NodePool) -> Operation:

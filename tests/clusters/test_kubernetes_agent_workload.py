@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from caches.agent import alive
 from controlplane.clusters.gateway import PoolAgent, Refused, Toleration
 from controlplane.clusters.kubernetes import agent_workload
-from controlplane.clusters.kubernetes.agent_workload import daemon_set, daemon_set_name
+from controlplane.clusters.kubernetes.agent_workload import agents_selector, daemon_set, daemon_set_name, may_run
 from controlplane.clusters.kubernetes.client import CONNECT_SECONDS, READ_SECONDS
 
 AGENT = PoolAgent(
@@ -212,3 +213,30 @@ def probe_command() -> list[str]:
     command: list[str] = agent_container()["livenessProbe"]["exec"]["command"]
     assert command[0] == "python"
     return command
+
+
+@pytest.mark.parametrize(
+    ("changes", "may"),
+    [
+        ({}, True),
+        ({"phase": "Running"}, True),
+        ({"phase": "Succeeded"}, False),
+        ({"phase": "Failed"}, False),
+        ({"phase": "Running", "ends": "2026-11-30T12:00:30Z"}, True),
+        ({"phase": "Running", "ends": "2026-11-30T11:59:40Z"}, True),
+        ({"phase": "Running", "ends": "2026-11-30T11:59:20Z"}, False),
+    ],
+    ids=["new", "running", "ended", "failed", "is being ended", "is late", "on a dead node"],
+)
+def test_it_knows_which_agents_may_still_write(changes: dict[str, str], may: bool) -> None:
+    """A deletion's time stamp is that of the end of its grace."""
+    pod: dict[str, Any] = {"metadata": {}, "status": {"phase": changes.get("phase", "Pending")}}
+    if "ends" in changes:
+        pod["metadata"]["deletionTimestamp"] = changes["ends"]
+    assert may_run(pod, datetime(2026, 11, 30, 12, tzinfo=UTC)) is may
+
+
+def test_it_lists_its_own_pods_and_no_other_pools() -> None:
+    labels = daemon_set(AGENT)["spec"]["template"]["metadata"]["labels"]
+    wanted = dict(part.split("=", 1) for part in agents_selector(AGENT.pool).split(","))
+    assert wanted.items() <= labels.items() and "cache.hearth.dev/pool" in wanted

@@ -234,6 +234,7 @@ IMAGE_CALLS: tuple[Callable[[ClusterGateway], object], ...] = (
 AGENT_CALLS: tuple[Callable[[ClusterGateway], object], ...] = (
     lambda gateway: gateway.apply_agent(PoolAgent("pool-a", "image@sha256:0", "/opt/dlami/nvme")),
     lambda gateway: gateway.delete_agent("pool-a"),
+    lambda gateway: gateway.has_agents("pool-a"),
 )
 WORKLOAD_CALLS: tuple[Callable[[ClusterGateway], object], ...] = (
     lambda gateway: gateway.apply_workload(Workload("w", "default", {})),

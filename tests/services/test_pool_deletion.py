@@ -16,10 +16,12 @@ from caches.services.pins import PinSpec, pin_create, pin_remove, pin_update
 from caches.services.pool_deletion import pool_delete, pool_delete_preview
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import Actor
-from controlplane.clusters.documents import POOL_LABEL, Action, Orphan
+from controlplane.clusters.documents import POOL_LABEL, Action, NodeCacheSpec, Orphan
 from controlplane.clusters.gateway import Kind, ObservedNode, Unreachable
+from controlplane.clusters.local.gateway import LocalGateway
 from controlplane.clusters.local.nodes import node_set_ready
 from controlplane.clusters.models import Cluster, ClusterType, Node, NodePool
+from controlplane.clusters.services import node_assign_pools
 from controlplane.errors import Clash, Missing
 from controlplane.operations.models import Operation
 from controlplane.operations.services import operation_cancel, operation_retry
@@ -55,6 +57,41 @@ def follow(operation: Operation, world: World, rounds: int = 4) -> Operation:
 
 def targets(operation: Operation) -> dict[str, str]:
     return {target.name.split("/")[-1]: target.state for target in operation.targets.all()}
+
+
+def test_it_has_not_ended_before_its_agents_have(
+    world: World, actor: Actor, warm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then they write: a NodeCache that was deleted too early would be there again, for ever."""
+    running = [True]
+    monkeypatch.setattr(LocalGateway, "delete_agent", lambda gateway, pool: None)
+    monkeypatch.setattr(LocalGateway, "has_agents", lambda gateway, pool: running[0])
+    operation = follow(pool_delete(actor=actor, pool_id=world.pool.pk), world)
+    assert operation.state == "Running" and operation.message == "Its agents are being ended."
+    assert not NodePool.objects.filter(pk=world.pool.pk).exists(), "no round brings an agent back"
+    node = world.node("n1")
+    world.gateway.apply_node_cache(
+        NodeCacheSpec(node.name, node.uid, "gpu")
+    )  # as one does that has not heard of its end yet
+    running[0] = False
+    assert follow(operation, world).state == "Succeeded"
+    assert not [item for item in world.gateway.list(Kind.NODE_CACHE).items if getattr(item, "node_uid", "") == node.uid]
+
+
+def test_a_node_that_another_pool_has_by_then_keeps_its_nodecache(
+    world: World, actor: Actor, warm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = [True]
+    monkeypatch.setattr(LocalGateway, "delete_agent", lambda gateway, pool: None)
+    monkeypatch.setattr(LocalGateway, "has_agents", lambda gateway, pool: running[0])
+    operation = follow(pool_delete(actor=actor, pool_id=world.pool.pk), world)
+    factories.pool(of=world.cluster, name="next", selector={"hearth.dev/pool": "gpu"})
+    node_assign_pools(cluster_id=world.cluster.pk)
+    node = world.node("n1")
+    world.gateway.apply_node_cache(NodeCacheSpec(node.name, node.uid, "gpu"))
+    running[0] = False
+    assert follow(operation, world).state == "Succeeded"
+    assert [item for item in world.gateway.list(Kind.NODE_CACHE).items if getattr(item, "node_uid", "") == node.uid]
 
 
 def test_it_empties_the_nodes_and_then_goes(world: World, actor: Actor, warm: Any) -> None:

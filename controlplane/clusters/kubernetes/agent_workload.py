@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from controlplane.clusters.documents import POOL_LABEL
 from controlplane.clusters.gateway import PoolAgent, Refused, Toleration
 from controlplane.clusters.kubernetes.names import AGENT_LABEL, MANAGED_BY, NODES_NAMESPACE
+from controlplane.clusters.kubernetes.objects import time_of
 
 SERVICE_ACCOUNT = "hearth-agent"
 # Long enough for the agent to sync and journal what it has; what is partial is resumed by the next one.
 GRACE_SECONDS = 60
+LATE = timedelta(seconds=30)  # a busy node, or a clock that differs
 NAME_LENGTH = 63  # a pod's label holds it
 # Touched by the agent's loop, with the monotonic clock's time (caches/agent/alive.py). In memory: neither a full disk
 # nor a slow one makes a sound agent look dead.
@@ -36,6 +40,21 @@ def daemon_set_name(pool: str) -> str:
     mark = hashlib.sha256(pool.encode()).hexdigest()[:8]
     plain = re.sub("[^a-z0-9]", "-", name.lower())
     return f"{plain[: NAME_LENGTH - 9].rstrip('-')}-{mark}"
+
+
+def agents_selector(pool: str) -> str:
+    """By which the pods of a pool's agents are listed."""
+    labels = {**AGENT_LABEL, POOL_LABEL: daemon_set_name(pool).removeprefix("hearth-agent-")}
+    return ",".join(f"{name}={value}" for name, value in labels.items())
+
+
+def may_run(pod: Mapping[str, Any], now: datetime) -> bool:
+    """Whether a process of the pod may still be there. One on a node that is dead is not waited for beyond its time:
+    it is ended before anything else once the node is back."""
+    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return False
+    ends = time_of(pod["metadata"].get("deletionTimestamp"))
+    return ends is None or now < ends + LATE
 
 
 def daemon_set(agent: PoolAgent) -> dict[str, Any]:

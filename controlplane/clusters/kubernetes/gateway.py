@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
 from typing import Any
 
 from controlplane.clusters.documents import Consumer, Manifest, NodeCacheSpec, Origin
@@ -30,7 +31,7 @@ from controlplane.clusters.gateway import (
 )
 from controlplane.clusters.kubernetes import image_calls, manifests, names, objects
 from controlplane.clusters.kubernetes.access import access_for
-from controlplane.clusters.kubernetes.agent_workload import daemon_set, daemon_set_name
+from controlplane.clusters.kubernetes.agent_workload import agents_selector, daemon_set, daemon_set_name, may_run
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.endpoint_calls import KubernetesEndpoints
 from controlplane.clusters.kubernetes.errors import Invalid
@@ -265,6 +266,10 @@ class KubernetesGateway(KubernetesEndpoints):
 
     def delete_agent(self, pool: str) -> None:
         self.client.delete(f"{names.DAEMON_SETS}/{daemon_set_name(pool)}")
+
+    def has_agents(self, pool: str) -> bool:
+        pods = self.client.get(names.AGENT_PODS, {"labelSelector": agents_selector(pool)})
+        return any(may_run(pod, datetime.now(UTC)) for pod in pods["items"])
 
     # images
 

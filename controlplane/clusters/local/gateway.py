@@ -151,6 +151,9 @@ class LocalGateway(LocalEndpoints):
     def delete_agent(self, pool: str) -> None:
         _no("agents to take away: its supervisor stops them")
 
+    def has_agents(self, pool: str) -> bool:
+        _no("agents to take away: its supervisor stops them")
+
     def apply_image_holder(self, holder: ImageHolder) -> None:
         _no("container images")
 
