@@ -301,7 +301,7 @@ if [ "$(field refusals.length)" -gt 0 ]; then
     say "$full $(field refusals.0.node):" \
         "needs $(field refusals.0.need_bytes), free $(field refusals.0.free_bytes)," \
         "reserved $(field refusals.0.reserved_bytes) bytes"
-    fail "pin:user:$(field refusals.0.reason)" "$(field refusals.0.detail)" "$(field refusals.0.next_step)"
+    fail pin:user:insufficient-capacity "$(field refusals.0.detail)" "$(field refusals.0.next_step)"
 fi
 index=$(field evictions.length)
 while [ "$index" -gt 0 ]; do

@@ -160,7 +160,7 @@ def test_it_stops_before_it_pins_what_does_not_fit(pipeline: Pipeline, worker: A
 
     assert done.returncode == 1
     assert "needs 7002, free 4250, reserved 0 bytes" in done.stderr
-    assert "code=pin:user:InsufficientCapacity next_step=" in done.stderr.splitlines()[-1]
+    assert "code=pin:user:insufficient-capacity next_step=" in done.stderr.splitlines()[-1]
     assert not Pin.objects.exists()
 
 
