@@ -9,6 +9,7 @@ from caches.domain.endpoint_reading import Ignored
 
 _AWS = "it configures a service of the vendor that does not exist here"
 _ROUTING = "requests are routed by the Service, or by Hearth's router where it runs"
+_TOKEN = "the hub is read with the credentials of a source connection, which may be for this namespace alone"
 _SIDECAR = "no sidecar stands before the model server; ask its own metrics"
 
 # A field that is read, with everything below it.
@@ -38,8 +39,7 @@ _WITHOUT_EFFECT = {
     "tags": _AWS,
     "invocationEndpoint": "the Service passes every path on to the model server",
     "modelSourceConfig.prefetchEnabled": "weights are read from the node's own store; no copy is made in memory",
-    "modelSourceConfig.huggingFaceModel.tokenSecretRef":
-        "the hub is read with the credentials of a source connection, which may be for this namespace alone",
+    "modelSourceConfig.huggingFaceModel.tokenSecretRef": _TOKEN,
     "kvCacheSpec": "the model server's own arguments configure its KV cache",
     "intelligentRoutingSpec": _ROUTING,
     "inferenceGateway": _ROUTING,

@@ -107,27 +107,6 @@ def test_the_caches_of_an_endpoint_that_others_reconcile_are_set_and_nothing_els
     assert spec.pop("modelCacheConfig") == {"weightsCache": {"enabled": False}, "imageCache": {"enabled": False}}
     assert spec == stored["spec"]
 
-    with pytest.raises(Conflict):
-        gateway.set_endpoint_cache(OF, "another-uid", {"weightsCache": {"enabled": True}})
-    made(client)  # kubectl says the same of caches from now on: they are both's
-    with pytest.raises(Conflict) as caught:
-        gateway.set_endpoint_cache(OF, uid, {"weightsCache": {"enabled": False}, "imageCache": {"enabled": True}})
-    assert "kubectl-client-side-apply" in caught.value.managers
-
-
-def test_the_caches_of_an_endpoint_that_others_reconcile_are_set_and_nothing_else(
-    gateway: KubernetesGateway, client: KubeClient
-) -> None:
-    document = copy.deepcopy(CONFIG)
-    del document["spec"]["modelCacheConfig"]
-    stored = client.apply(f"{PATH}/chat-small", document, manager="kubectl-client-side-apply")
-    uid = stored["metadata"]["uid"]
-    gateway.set_endpoint_cache(OF, uid, {"weightsCache": {"enabled": True}, "imageCache": {"enabled": False}})
-    gateway.set_endpoint_cache(OF, uid, {"weightsCache": {"enabled": False}, "imageCache": {"enabled": False}})
-    spec = client.get(f"{PATH}/chat-small")["spec"]
-    assert spec.pop("modelCacheConfig") == {"weightsCache": {"enabled": False}, "imageCache": {"enabled": False}}
-    assert spec == stored["spec"]
-
     with pytest.raises(Refused, match="uid"):
         gateway.set_endpoint_cache(OF, "another-uid", {"weightsCache": {"enabled": True}})
     on = {"weightsCache": {"enabled": True}, "imageCache": {"enabled": True}}
