@@ -40,6 +40,13 @@ def prepare(client: KubeClient) -> None:
     install(client, [item for item in yaml.safe_load_all(IMAGES.read_text()) if item["kind"] == "PriorityClass"])
     account = "/api/v1/namespaces/default/serviceaccounts/default"
     until(lambda: _answers(client, account), "the default account is there")
+    serves(client)
+
+
+def serves(client: KubeClient) -> None:
+    """Wait for Hearth's own kinds: an API server that has just started says 429 to questions about them for a while."""
+    for path in (names.NODE_CACHES, names.MANIFESTS):
+        until(partial(_answers, client, path), f"{path} is served")
 
 
 def _answers(client: KubeClient, path: str) -> bool:
@@ -111,6 +118,7 @@ class KubeContractCluster:
 
     def compact(self) -> None:
         self._cluster.compact()
+        serves(self.client)
 
     def cut_off(self) -> None:
         self._cut = True

@@ -120,7 +120,7 @@ def changes(
     A busy API server tells late what it has stored: a look that saw fewer than ``at_least`` changes, or does not end
     with one of type ``last``, is taken again.
     """
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 120.0
     while True:
         told = [event for event in gateway.watch(kind, token, seconds) if event.type is not EventType.BOOKMARK]
         enough = len(told) >= at_least and (last is None or [event.type for event in told[-1:]] == [last])
@@ -129,7 +129,7 @@ def changes(
 
 
 def first_change(
-    gateway: ClusterGateway, kind: Kind, token: str, wanted: Callable[[WatchEvent], bool], seconds: float = 60.0
+    gateway: ClusterGateway, kind: Kind, token: str, wanted: Callable[[WatchEvent], bool], seconds: float = 120.0
 ) -> WatchEvent:
     """The first change that is wanted, as soon as it is there."""
     for event in gateway.watch(kind, token, seconds):

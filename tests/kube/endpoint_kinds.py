@@ -65,11 +65,11 @@ class Kubectl:
     def __init__(self, kubeconfig: Path) -> None:
         found = shutil.which("kubectl", path=str(ROOT / ".venv" / "bin")) or shutil.which("kubectl")
         assert found is not None, "kubectl comes with the development requirements"
-        self._argv = [found, "--kubeconfig", str(kubeconfig), "--request-timeout=20s"]
+        self._argv = [found, "--kubeconfig", str(kubeconfig), "--request-timeout=120s"]
 
     def __call__(self, *arguments: str, stdin: str = "") -> str:
         argv = [*self._argv, *arguments]
-        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False, timeout=200)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -82,9 +82,12 @@ class FaultyProxy:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            block_on_close = False
+            request_queue_size = 128  # many begin at once, and a busy machine accepts late
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(STEP_SECONDS,), daemon=True)
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -116,10 +119,14 @@ class FaultyProxy:
         headers = {n: v for n, v in request.headers.items() if n.lower() in ("accept", "content-type", "user-agent")}
         if authorization := self._upstream.authorization(False):
             headers["Authorization"] = authorization
-        answer = self._pool.request(
-            request.command, self._upstream.server + request.path, body=body, headers=headers,
-            timeout=urllib3.Timeout(connect=5, read=60), retries=False, redirect=False, preload_content=False,
-        )  # fmt: skip
+        try:
+            answer = self._pool.request(
+                request.command, self._upstream.server + request.path, body=body, headers=headers,
+                timeout=urllib3.Timeout(connect=30, read=60), retries=False, redirect=False, preload_content=False,
+            )  # fmt: skip
+        except urllib3.exceptions.HTTPError:
+            request.close_connection = True  # as if nobody stood between
+            return
         if isinstance(fault, Held):
             answer.read(cache_content=True)
             fault.answered.set()

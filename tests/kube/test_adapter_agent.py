@@ -80,7 +80,7 @@ class AgentPod:
             yield process
         finally:
             process.kill()
-            process.wait(60)
+            process.wait(150)
 
     def cache(self) -> ObservedNodeCache | None:
         for item in self.contract.gateway.list(Kind.NODE_CACHE).items:
@@ -110,7 +110,7 @@ def test_it_says_what_the_disk_holds_does_what_is_wanted_and_ends_when_asked(pla
         until(lambda: _failed(place.cache(), generation), "it tries, and says why not: the store is not known")
 
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(150) == 0
 
 
 def _failed(cache: ObservedNodeCache | None, generation: int) -> bool:
@@ -129,7 +129,7 @@ def test_it_stops_writing_once_its_machine_is_another_one(place: AgentPod) -> No
         token = place.token_for("n-1")
         (place.folder / "token-n-1").write_text(token.read_text())
         place.contract.gateway.apply_node_cache(spec("n-1", new, DIGEST))
-        assert process.wait(90) == EXIT_REPLACED
+        assert process.wait(150) == EXIT_REPLACED
         cache = place.cache()
         assert cache is not None and (cache.node_uid, cache.status) == (new, None)
 
@@ -142,4 +142,4 @@ def test_it_waits_for_an_api_server_and_ends_when_asked_meanwhile(place: AgentPo
         log = place.folder / "n-1.log"
         until(lambda: b"not known yet which machine" in log.read_bytes(), "it asks")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(150) == 0

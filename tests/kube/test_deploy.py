@@ -36,7 +36,7 @@ replacements:
 def rendered(folder: Path) -> list[dict[str, Any]]:
     kubectl = shutil.which("kubectl", path=str(ROOT / ".venv" / "bin")) or "kubectl"
     argv = [kubectl, "kustomize", "--load-restrictor", "LoadRestrictionsNone", str(folder)]
-    made = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
+    made = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=200)
     return [document for document in yaml.safe_load_all(made.stdout) if document]
 
 

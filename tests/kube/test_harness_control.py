@@ -38,8 +38,8 @@ def _namespace(client: Client, name: str) -> Document:
 
 def _first_event(client: Client, version: str) -> Document:
     """What a watch of namespaces from a resource version says first."""
-    path = f"/api/v1/namespaces?watch=1&timeoutSeconds=5&resourceVersion={version}"
-    with urllib.request.urlopen(client.server + path, timeout=60, context=client.tls) as answer:
+    path = f"/api/v1/namespaces?watch=1&timeoutSeconds=60&resourceVersion={version}"
+    with urllib.request.urlopen(client.server + path, timeout=120, context=client.tls) as answer:
         return dict(json.loads(answer.readline()))
 
 

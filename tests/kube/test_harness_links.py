@@ -28,7 +28,7 @@ def bridge() -> Iterator[str]:
 
 
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=30)
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=120)
 
 
 def test_a_bridge_keeps_its_hardware_address_when_pods_come_and_go(bridge: str) -> None:

@@ -59,7 +59,7 @@ def registered(folder: Path) -> ModelVersion:
 def inside(pid: int, script: str) -> str:
     """What a shell says in the mounts of a process, as its user."""
     argv = ["nsenter", f"--target={pid}", "--mount", "sh", "-c", script]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     return done.stdout + done.stderr
 
 
@@ -68,7 +68,7 @@ def test_it_is_warmed_from_a_file_system_that_the_pool_names(hearth_on: Start, m
     version = registered(mount)
     assert version.artifact is not None
     hearth.digests.add(version.artifact.digest)
-    hearth.until(lambda: hearth.reports("node-a"), "the node reports", seconds=120)
+    hearth.until(lambda: hearth.reports("node-a"), "the node reports", seconds=180)
     api = api_for(operator, Scope.READ, Scope.PINS_WRITE)
     answer = api.post("pins", {"model": "llama", "version": "v1", "pools": ["real.gpu"]})
     assert answer.status_code == 202, answer.content
@@ -77,9 +77,9 @@ def test_it_is_warmed_from_a_file_system_that_the_pool_names(hearth_on: Start, m
         entry = hearth.entry("node-a", version)
         return entry is not None and entry.reason == Reason.ACCESS_DENIED and str(mount) in entry.message
 
-    hearth.until(refused, "the agent says that it does not see the folder", seconds=120)
+    hearth.until(refused, "the agent says that it does not see the folder", seconds=180)
     pool_update(actor=SYSTEM, pool_id=hearth.pool.pk, changes={"source_paths": [str(mount)]})
-    hearth.until(lambda: hearth.is_ready(version, "node-a"), "it is warm", seconds=120)
+    hearth.until(lambda: hearth.is_ready(version, "node-a"), "it is warm", seconds=180)
     assert hearth.content("node-a", version) == {
         f"model-{number}.safetensors": hashlib.sha256(noise(f"{mount}/{number}", SIZE // 2)).hexdigest()
         for number in range(2)

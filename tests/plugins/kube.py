@@ -34,12 +34,21 @@ _PATIENCE = 900
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker owns one cluster; no test has to remember it."""
-    given_to_one = os.environ.get(GIVEN)
     for item in items:
-        for fixture, group in _GROUPS.items():
-            if fixture in getattr(item, "fixturenames", ()) and not item.get_closest_marker("xdist_group"):
-                item.add_marker(pytest.mark.xdist_group("kube" if given_to_one else group))
-                item.add_marker(pytest.mark.timeout(_PATIENCE))
+        mark = item.get_closest_marker("xdist_group")
+        group = str(mark.args[0]) if mark else _group(item)
+        if group and not mark:
+            item.add_marker(pytest.mark.xdist_group(group))
+        if group in _GROUPS.values():
+            item.add_marker(pytest.mark.timeout(_PATIENCE))
+
+
+def _group(item: pytest.Item) -> str:
+    """The one cluster that is given is everybody's."""
+    for fixture, group in _GROUPS.items():
+        if fixture in getattr(item, "fixturenames", ()):
+            return "kube" if os.environ.get(GIVEN) else group
+    return ""
 
 
 @contextmanager
