@@ -129,7 +129,7 @@ def _earlier_cell(line: ClassLine) -> SafeString | str:
 
 
 def launch_table(request: HttpRequest, rows: QuerySet[Launch]) -> Table:
-    """The launches of a selection, newest first."""
+    """The launches of a selection, newest first: in the order of their index, which a sorting by column is not."""
     columns = [
         Column("began_at", "Began", lambda r: r.began_at, lambda r: cells.when(r.began_at), "began_at"),
         Column("pod", "Launch", str, lambda r: cells.link(str(r), reverse("launch", args=[r.pk])), heading=True),
@@ -146,7 +146,7 @@ def launch_table(request: HttpRequest, rows: QuerySet[Launch]) -> Table:
         Column("reached", "Got to", lambda r: r.reached, lambda r: PHASE_WORDS[Phase(r.reached)]),
     ]  # fmt: skip
     return Table(
-        request, rows, columns, name="launches", caption="Launches", prefix="list_", default_sort="-began_at",
+        request, rows, columns, name="launches", caption="Launches", prefix="list_",
         url=lambda row: reverse("launch", args=[row.pk]),
     )  # fmt: skip
 
