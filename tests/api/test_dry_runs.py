@@ -30,8 +30,8 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("patch", "node-pools/{name}"): {"priority": 9, "selector": {"kind": "gpu"}, "max_downloads": 1},
 }
 CALLS = [(method, path) for path, ways in description().items() for method in ways]
-# These need a cluster that answers, and answer with more than a plan: test_clusters.py, test_endpoints.py.
-ELSEWHERE = ("clusters/{name}/adopt", "endpoints")
+# These answer with more than a plan, or with another thing: test_clusters.py, test_endpoints.py, test_routing.py.
+ELSEWHERE = ("clusters/{name}/adopt", "endpoints", "endpoints/{endpoint_id}/variants/{variant}/routing-policy")
 DRY = [(method, path) for method, path in CALLS if "dry_run" in parameters(path, method) and path not in ELSEWHERE]
 
 
