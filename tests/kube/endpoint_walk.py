@@ -28,6 +28,7 @@ WORK = f"/apis/apps/v1/namespaces/default/deployments/{NAME}"
 SERVICE = f"/api/v1/namespaces/default/services/{NAME}"
 PATH = f"{API}/namespaces/default/{names.CONFIGS}/{NAME}"
 PODS = "/api/v1/namespaces/default/pods"
+SECRET = "/api/v1/namespaces/default/secrets/reader"
 TYPE_LABEL = "node.kubernetes.io/instance-type"
 TYPE = "ml.g5.24xlarge"
 SIZE = 8 * MIB
@@ -195,6 +196,15 @@ def five_at_once_while_a_node_joins(walk: Walk, requests: Requests, location: st
     assert [one.found for one in told if one.node != "node-c"] == ["hit"] * 3
     assert None not in [one.ready for one in told]
     return told
+
+
+def with_keys(walk: Walk) -> None:
+    """Pods of the document fetch by themselves where an agent is slow to answer, with keys of their own namespace."""
+    keys = walk.hearth.bucket.secret
+    values = {"access-key-id": keys["access_key_id"], "secret-access-key": keys["secret_access_key"]}
+    document = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "reader"}, "stringData": values}
+    walk.hearth.client.apply(SECRET, document, manager="test", force=True)
+    walk.document["metadata"]["annotations"] = {"hearth.dev/source-secret": "reader"}
 
 
 def _statuses(status: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from tests.kube.endpoint_server import Requests, build, server_image
 from tests.kube.endpoint_walk import (
     NAME,
     PATH,
+    SECRET,
     SERVICE,
     TYPE,
     TYPE_LABEL,
@@ -29,6 +30,7 @@ from tests.kube.endpoint_walk import (
     five_at_once_while_a_node_joins,
     no_room_then_another_image,
     other_weights_and_back,
+    with_keys,
 )
 from tests.kube.hearth import POOL, HearthOnKube, agents
 from tests.kube.installed import answers
@@ -53,7 +55,7 @@ def kinds(installed_kube: InstalledKube) -> Iterator[KubeClient]:
             gpus = [{"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": str(count)}]
             client.patch(f"{names.NODES}/{node}/status", gpus, manager="test")
         yield client
-        for path in (WORK, SERVICE):
+        for path in (WORK, SERVICE, SECRET):
             client.delete(path)
         for node in GPUS:
             client.merge(f"{names.NODES}/{node}", {"metadata": {"labels": {TYPE_LABEL: None}}}, manager="test")
@@ -72,6 +74,7 @@ def test_the_printed_manifest_is_served_changed_scaled_and_leaves_nothing(
     measured("gate_to_served_seconds", gated_and_served(walk, server_image))
     shown(walk)
 
+    with_keys(walk)
     another = build(hearth.kube, tmp_path, "2")
     probe = {"readinessProbe": {"httpGet": {"path": "/ping", "port": 8000}, "periodSeconds": 1}}
     walk.document["spec"]["worker"]["probes"] = probe
