@@ -133,3 +133,43 @@ class RouterSerializer(RoutedObject):
     in_flight = serializers.IntegerField(allow_null=True, help_text="null: not heard of lately")
     started_at = serializers.DateTimeField()
     seen_at = serializers.DateTimeField()
+
+
+class ExplainInput(Input):
+    """A request as a client would send it to a router."""
+
+    path = serializers.CharField(max_length=2000, default="/v1/chat/completions")
+    body = serializers.CharField(
+        max_length=1024 * 1024, allow_blank=True, trim_whitespace=False, help_text="its body, as text"
+    )
+    tenant = serializers.CharField(max_length=64, default="", help_text="its X-Amzn-SageMaker-Prefix-Aware-Id")
+    headers = serializers.DictField(child=serializers.CharField(max_length=512), default=dict)
+
+
+class BoundarySerializer(serializers.Serializer[Any]):
+    """The beginning up to ``depth``, as half of its keyed digest."""
+
+    depth = serializers.IntegerField()
+    digest = serializers.CharField()
+    hot = serializers.BooleanField(help_text="everybody sends it")
+    chosen = serializers.BooleanField(help_text="it is the key")
+
+
+class CandidateSerializer(serializers.Serializer[Any]):
+    uid = serializers.CharField()
+    address = serializers.CharField()
+    in_flight = serializers.IntegerField(allow_null=True, help_text="over all routers; null: no router says")
+
+
+class ExplanationSerializer(serializers.Serializer[Any]):
+    config_version = serializers.IntegerField()
+    strategy = serializers.ChoiceField(choices=STRATEGIES)
+    outcome = serializers.CharField(help_text="empty when it is refused")
+    why = serializers.CharField()
+    refused = serializers.CharField(help_text="what a router would answer itself; empty: nothing")
+    drawn = serializers.BooleanField(help_text="chance took part: the next time it may be another instance")
+    key = serializers.CharField(help_text="half of the digest that places it; empty without a key")
+    key_depth = serializers.IntegerField()
+    overridden = serializers.BooleanField(help_text="the client named the key itself")
+    boundaries = BoundarySerializer(many=True)
+    candidates = CandidateSerializer(many=True, help_text="in the order in which they would be tried")

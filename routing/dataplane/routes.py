@@ -51,12 +51,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``target``: what the instance is asked for. ``key``: reads the request only when it is called."""
+    """``target``: what the instance is asked for. ``key`` and ``boundaries`` read the request only when called."""
 
     endpoint: Endpoint
     variant: Variant
     target: bytes
     key: Callable[[], Key | None]
+    boundaries: Callable[[], Iterator[Boundary]]
 
 
 def route(fleet: Fleet, request: Request) -> Route | Refusal:
@@ -104,7 +105,13 @@ def _on(endpoint: Endpoint, path: str, target: bytes, request: Request, read: _B
         detail = "X-Amzn-SageMaker-Prefix-Aware-Id has 1 to 64 printable characters, the first no space"
         return Refusal(400, "routing:request:bad-tenant", detail, "Correct the header.")
     kind = KINDS.get(path, RequestKind.RAW)
-    return Route(endpoint, variant, target, lambda: _key(endpoint, variant, kind, tenant, request, read))
+    return Route(
+        endpoint,
+        variant,
+        target,
+        lambda: _key(endpoint, variant, kind, tenant, request, read),
+        lambda: _boundaries(endpoint, variant, kind, tenant, request, read),
+    )
 
 
 def _key(
@@ -112,25 +119,40 @@ def _key(
 ) -> Key | None:
     policy, secret = variant.config.policy, endpoint.config.secret
     own = request.header(policy.extensions.key_header.encode()) if policy.extensions.key_header else ""
-    body: Mapping[str, Any] | bytes = request.body
-    model = ""
-    if policy.extensions.inspect_bodies and kind is not RequestKind.RAW:
-        body, model = read.document(), read.model()
-        if policy.extensions.body_key and isinstance(body.get("prompt_cache_key"), str):
-            own = own or body["prompt_cache_key"]
-    audience = Audience(endpoint.config.name, variant.config.name, model, "", tenant_salt(secret, tenant))
+    looks = policy.extensions.inspect_bodies and kind is not RequestKind.RAW
+    if looks and policy.extensions.body_key and isinstance(named := read.document().get("prompt_cache_key"), str):
+        own = own or named
     if own:
+        audience = _audience(endpoint, variant, tenant, read if looks else None)
         return Key(override(secret, audience, own[:KEY_CHARACTERS]), override=True)
     if policy.prefix_aware is None or not policy.extensions.inspect_bodies:
         return None
-    stream = parts(kind, body, strict=policy.extensions.strict_text)
-    found = boundaries(secret, audience, stream, policy.prefix_aware.prefix_length)
+    found = _boundaries(endpoint, variant, kind, tenant, request, read)
     if not variant.sketch.samples():
         return key_of(policy, found, variant.config.hot)
     met: list[Boundary] = []
     key = key_of(policy, _kept(found, met), variant.config.hot)
     variant.sketch.add((one.digest for one in chain(tuple(met), found)), variant.config.hot)
     return key
+
+
+def _audience(endpoint: Endpoint, variant: Variant, tenant: str, read: _Body | None) -> Audience:
+    salt = tenant_salt(endpoint.config.secret, tenant)
+    return Audience(endpoint.config.name, variant.config.name, read.model() if read else "", "", salt)
+
+
+def _boundaries(
+    endpoint: Endpoint, variant: Variant, kind: RequestKind, tenant: str, request: Request, read: _Body
+) -> Iterator[Boundary]:
+    """All of a request, lazily; none where the policy has no length, or forbids to look."""
+    policy = variant.config.policy
+    if policy.prefix_aware is None or not policy.extensions.inspect_bodies:
+        return iter(())
+    looks = kind is not RequestKind.RAW
+    body: Mapping[str, Any] | bytes = read.document() if looks else request.body
+    audience = _audience(endpoint, variant, tenant, read if looks else None)
+    stream = parts(kind, body, strict=policy.extensions.strict_text)
+    return boundaries(endpoint.config.secret, audience, stream, policy.prefix_aware.prefix_length)
 
 
 def _kept(found: Iterable[Boundary], met: list[Boundary]) -> Iterator[Boundary]:

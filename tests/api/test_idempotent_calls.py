@@ -20,6 +20,7 @@ from controlplane.clusters.documents import EntryState
 from controlplane.operations.models import Operation, OperationKind
 from controlplane.rest import idempotency
 from controlplane.rest.models import IdempotencyKey
+from routing.services.publishing import configuration_publish
 from tests import factories
 from tests.api.conftest import Api, api_for
 from tests.api.rows import description, filled, populate
@@ -35,6 +36,7 @@ POSTS = sorted(path for path in description() if "post" in description()[path] a
 BODIES: Mapping[str, Any] = {
     "node-pools": {"cluster": "bb", "name": "new", "selector": {"kind": "gpu"}},
     "endpoints/{endpoint_id}/cache": {"image": False},
+    "endpoints/{endpoint_id}/variants/{variant}/explain": {"body": "{}"},
     "images": {"reference": "registry.example/new:v1"},
     "launches/observations": {"items": [{**POD, "phase": "ImagePull", "seconds": 3}]},
     "launches/{launch_id}/phases": {"phases": [{"phase": "ImagePull", "seconds": 3}]},
@@ -52,6 +54,8 @@ def ready_for(path: str) -> str:
     """Rows on which the call does something, and the address to call."""
     known = populate()
     factories.version(model="opt", version="opt-2")
+    if path.endswith("/explain"):
+        configuration_publish()
     if path.endswith("/evict"):
         Pin.objects.all().delete()
         CacheEntry.objects.update(ready_at=timezone.now() - timedelta(days=1), last_used_at=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -10,8 +11,10 @@ from django.utils import timezone
 
 from controlplane.accounts.models import Scope, User
 from controlplane.audit.models import AuditEvent
+from controlplane.rest.models import IdempotencyKey
 from controlplane.serving.models import Variant
 from routing.models import Configuration, RouterProcess, RoutingPolicy
+from routing.services.publishing import configuration_publish
 from tests import factories
 from tests.api.conftest import Api, api_for
 
@@ -164,3 +167,20 @@ def test_routers_say_which_configuration_they_run(api: Api) -> None:
     assert {name: item["current"] for name, item in shown.items()} == {"a": True, "b": False, "c": None}
     assert shown["a"]["published_version"] == 9 and shown["c"]["in_flight"] is None and shown["a"]["in_flight"] == 0
     assert api.get(f"routers/{shown['b']['id']}").json()["current"] is False
+
+
+def test_a_decision_is_explained_and_the_request_is_forgotten(api: Api, place: str, variant: Variant) -> None:
+    instance = factories.instance(of=variant.endpoint)
+    explain = place.replace("routing-policy", "explain")
+    body = json.dumps({"messages": [{"role": "user", "content": "the eagle lands " * 100}]})
+    early = api.post(explain, {"body": body})
+    assert (early.status_code, early.json()["code"]) == (503, "routing:config:not-published")
+    api.call("PUT", place, PREFIX)
+    configuration_publish()
+    answer = api.post(explain, {"body": body}, headers={"Idempotency-Key": "k-9"})
+    shown = answer.json()
+    assert shown["outcome"] == "Primary" and [one["uid"] for one in shown["candidates"]] == [instance.uid]
+    assert [one["depth"] for one in shown["boundaries"]] == [1024, 1600]
+    kept = bytes(IdempotencyKey.objects.get().body) + answer.content
+    assert b"eagle" not in kept
+    assert api.post(explain, {"body": 7, "path": ""}).status_code == 400

@@ -36,6 +36,7 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("POST", "endpoints"): ROLLOUTS,
     ("GET", "endpoints/{endpoint_id}"): READ,
     ("POST", "endpoints/{endpoint_id}/cache"): ROLLOUTS,
+    ("POST", "endpoints/{endpoint_id}/variants/{variant}/explain"): ROUTING,
     ("GET", "endpoints/{endpoint_id}/variants/{variant}/routing-policy"): READ,
     ("PUT", "endpoints/{endpoint_id}/variants/{variant}/routing-policy"): ROUTING,
     ("GET", "images"): READ,
