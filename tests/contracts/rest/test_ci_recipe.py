@@ -57,7 +57,7 @@ class Pipeline:
 
     def run(self, *args: str, version: str = "v1", token: str | None = None, **env: str) -> Any:
         command = ["/bin/sh", str(SCRIPT), "--model", "llama", "--version", version, "--connection", "disk"]
-        command += ["--uri", self.uri, "--pool", self.pool, "--timeout", "30", *args]
+        command += ["--uri", self.uri, "--pool", self.pool, "--timeout", "100", *args]
         given = {"PATH": self.path, "HEARTH_URL": self.url, "HEARTH_TOKEN": token or self.token, **env}
         return subprocess.run(command, env=given, capture_output=True, text=True, timeout=120, check=False)
 
@@ -194,7 +194,7 @@ def test_it_prints_code_and_next_step_of_what_failed(pipeline: Pipeline, worker:
 def test_it_ends_with_two_when_its_time_is_up(pipeline: Pipeline, worker: Any) -> None:
     worker(lambda operation: operation_run(operation_id=operation.pk))
 
-    done = pipeline.run("--timeout", "4")
+    done = pipeline.run("--timeout", "10")
 
     assert done.returncode == 2, done.stderr
     assert f"operations/{Operation.objects.get(kind=OperationKind.PIN_WARM).pk}" in done.stderr
@@ -234,7 +234,7 @@ def test_it_waits_for_what_an_existing_pin_wants_now(pipeline: Pipeline, worker:
     worker(succeed)
     assert pipeline.run().returncode == 0  # its operation has succeeded, and no node has the files
 
-    late = pipeline.run("--timeout", "5")
+    late = pipeline.run("--timeout", "10")
     factories.entry(
         on=Node.objects.get(),
         of=Pin.objects.get().version.artifact,
@@ -267,7 +267,7 @@ def test_it_obeys_the_gate_of_an_existing_pin(
     Pin.objects.update(gate_type=gate_type, gate_value=value)
 
     # Only who waits in vain needs to give up soon.
-    done = pipeline.run("--timeout", "5" if code else "100")
+    done = pipeline.run("--timeout", "10" if code else "100")
 
     assert done.returncode == code, done.stderr
 
