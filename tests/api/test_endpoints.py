@@ -163,7 +163,7 @@ def test_what_the_cluster_refuses_is_the_operations_error(
 
 def test_a_local_fleet_takes_no_endpoint(served: EndpointWorld, rollouts_api: Api) -> None:
     ended = upload(served, rollouts_api)
-    assert ended["error"]["code"] == "endpoint:cluster:refused" and "no endpoints" in ended["error"]["detail"]
+    assert ended["error"]["code"] == "endpoint:cluster:refused" and "no endpoint documents" in ended["error"]["detail"]
 
 
 def test_a_gate_is_opened_by_hand(served: EndpointWorld, rollouts_api: Api) -> None:
