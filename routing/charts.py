@@ -38,7 +38,8 @@ def ttft_chart(shown: Telemetry) -> Spec:
         "showlegend": False,
         "uirevision": "ttft",
         "hovermode": "x unified",
-        "xaxis": {"type": "date", "fixedrange": True, "range": [shown.since.isoformat(), shown.until.isoformat()]},
+        # No range up to now: the page would be another one at every refresh, although nothing changed.
+        "xaxis": {"type": "date", "fixedrange": True},
         "yaxis": {"rangemode": "tozero", "ticksuffix": " ms", "fixedrange": True, "zeroline": False},
         "yaxis2": {"overlaying": "y", "side": "right", "range": [0, 100], "ticksuffix": " %", "showgrid": False,
                    "fixedrange": True},
