@@ -21,6 +21,7 @@ from controlplane.web.formats import duration_text
 from controlplane.web.tables import Column, Table
 from controlplane.web.tones import words_of
 
+_SAID = 3  # launches whose seconds a cell says one by one
 _STATES = {"Starting": "Running", "Ready": "Ready", "Ended": "Failed"}
 _LABELS = {"Hit": "Ready", "Partial": "Partial", "Miss": "Degraded", "Unknown": "Unknown"}
 
@@ -94,14 +95,14 @@ def _dots(part: Part) -> SafeString | None:
     words = ", ".join(duration_text(seconds) for seconds, _ in part.dots)
     dots = format_html_join(
         "",
-        '<circle cx="{}%" cy="50%" r="3"/>',
+        '<circle cx="{}%" cy="50%" r="3" fill="currentColor"/>',
         ((f"{3 + 94 * seconds / most:.1f}",) for seconds, _ in part.dots),
     )
     label = f"Too few for percentiles: {words}"
     return format_html(
         '<svg class="meter dots" role="img" aria-label="{}"><title>{}</title>{}</svg>'
-        '<small class="reason">up to {}, fewer than {}</small>',
-        label, label, dots, duration_text(most), ENOUGH,
+        '<small class="reason">{}, fewer than {} launches</small>',
+        label, label, dots, words if len(part.dots) <= _SAID else f"up to {duration_text(most)}", ENOUGH,
     )  # fmt: skip
 
 

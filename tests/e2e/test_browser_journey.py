@@ -133,7 +133,7 @@ def test_it_takes_a_person_from_pin_to_warm_to_evicted(browser: Browser, program
 
 PAGES = ["/", "/fleet", "/fleet/local.pool-a", "/fleet/local.pool-a/delete",
          "/models", "/models/ember-150m", "/models/ember-150m/versions/v1",
-         "/register", "/pins", "/pins/new", "/entries", "/operations", "/audit", "/tokens", "/connections",
+         "/register", "/launches", "/pins", "/pins/new", "/entries", "/operations", "/audit", "/tokens", "/connections",
          "/connections/demo-s3", "/search?q=spark"]  # fmt: skip
 
 
