@@ -33,18 +33,26 @@ class StandIn:
     def __init__(self, engine: KeepingTime, *, model: str = "stand-in", context_tokens: int = 131_072) -> None:
         self.engine, self.model, self.context_tokens = engine, model, context_tokens
         self._server: asyncio.Server | None = None
+        self._open: set[Connection] = set()
         self._ids = itertools.count(1)
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the port, also when 0 was asked for."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self.answer, MARK), host, port, backlog=1024)
+        self._server = await loop.create_server(
+            lambda: Connection(self.answer, MARK, self._open), host, port, backlog=1024
+        )
         found = int(self._server.sockets[0].getsockname()[1])
         return found
 
     async def stop(self) -> None:
+        """Listen no more, and cut everybody off: returns when no connection is left."""
         if self._server is not None:
             self._server.close()
+        for connection in list(self._open):
+            connection.abort()
+        while self._open:
+            await asyncio.sleep(0)
 
     async def answer(self, asked: Asked, reply: Reply) -> None:
         match asked.method, asked.path:

@@ -71,7 +71,7 @@ async def ask(host: str, port: int, path: str, data: bytes) -> tuple[int, bytes]
         except IndexError:
             raise ValueError("no answer") from None
         finally:
-            writer.close()
+            writer.transport.abort()  # nothing of it is wanted any more
 
 
 async def traffic(

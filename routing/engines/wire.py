@@ -75,10 +75,10 @@ class Reply:
 
 
 class Connection(asyncio.Protocol):
-    """``headers`` are in every answer."""
+    """``headers`` are in every answer; ``open_ones`` has it for as long as it is open."""
 
-    def __init__(self, answer: Answer, headers: Mapping[str, str]) -> None:
-        self._answer, self._headers = answer, headers
+    def __init__(self, answer: Answer, headers: Mapping[str, str], open_ones: set[Connection]) -> None:
+        self._answer, self._headers, self._open_ones = answer, headers, open_ones
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[tuple[Asked, bool]] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -94,8 +94,14 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._open_ones.add(self)
+
+    def abort(self) -> None:
+        """Cut it off."""
+        self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._open_ones.discard(self)
         self._may_write.set()
         self._waiting.clear()
         if self._task is not None:
