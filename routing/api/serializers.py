@@ -173,3 +173,52 @@ class ExplanationSerializer(serializers.Serializer[Any]):
     overridden = serializers.BooleanField(help_text="the client named the key itself")
     boundaries = BoundarySerializer(many=True)
     candidates = CandidateSerializer(many=True, help_text="in the order in which they would be tried")
+
+
+class SpreadSerializer(serializers.Serializer[Any]):
+    """Seconds, each within one percent; null of no sample."""
+
+    count = serializers.IntegerField()
+    p50 = serializers.FloatField(allow_null=True)
+    p95 = serializers.FloatField(allow_null=True)
+    p99 = serializers.FloatField(allow_null=True)
+
+
+class ShareSerializer(serializers.Serializer[Any]):
+    uid = serializers.CharField()
+    name = serializers.CharField(help_text="empty for an instance that is gone")
+    requests = serializers.IntegerField()
+    share = serializers.FloatField()
+    fair = serializers.BooleanField(allow_null=True, help_text="in the band; null: too few requests to tell")
+
+
+class PointSerializer(serializers.Serializer[Any]):
+    at = serializers.DateTimeField()
+    requests = serializers.IntegerField()
+    hit_rate = serializers.FloatField(allow_null=True)
+    ttft = SpreadSerializer()
+
+
+class MarkerSerializer(serializers.Serializer[Any]):
+    at = serializers.DateTimeField()
+    kind = serializers.CharField()
+    detail = serializers.CharField()
+    version = serializers.IntegerField(help_text="of the routers' configuration")
+
+
+class TelemetrySerializer(serializers.Serializer[Any]):
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    requests = serializers.IntegerField()
+    told = serializers.IntegerField(source="figures.told", help_text="answers that said what came from a cache")
+    hit_rate = serializers.FloatField(allow_null=True, help_text="of their tokens; null: none said so")
+    ttft = SpreadSerializer()
+    ttft_by_outcome = serializers.DictField(child=SpreadSerializer())
+    overhead = SpreadSerializer(help_text="until a request was sent on, where a connection was open")
+    waited = SpreadSerializer(help_text="in the queue")
+    spill = serializers.FloatField(allow_null=True, help_text="of the requests that had a key")
+    saturated = serializers.FloatField(allow_null=True)
+    shares = ShareSerializer(many=True)
+    band = serializers.ListField(child=serializers.FloatField(), help_text="between which a share is fair")
+    points = PointSerializer(many=True)
+    markers = MarkerSerializer(many=True)

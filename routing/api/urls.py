@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, path
 
 from controlplane.rest.views import RowsView
-from routing.api import explaining, policies, routers
+from routing.api import explaining, policies, routers, telemetry
 
 
 def rows(route: str, view: type[RowsView], name: str) -> list[URLPattern]:
@@ -26,6 +26,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
         "endpoints/<uuid:endpoint_id>/variants/<str:variant>/explain",
         explaining.VariantExplain.as_view(),
         name="api-variant-explain",
+    ),
+    path(
+        "endpoints/<uuid:endpoint_id>/variants/<str:variant>/routing-telemetry",
+        telemetry.VariantTelemetry.as_view(),
+        name="api-variant-telemetry",
     ),
     *rows("routing-policies", policies.RoutingPolicyList, "routing-policies"),
     path("routing-policies/<uuid:policy_id>", policies.RoutingPolicyDetail.as_view(), name="api-routing-policy"),

@@ -13,7 +13,8 @@ from controlplane.accounts.models import Scope, User
 from controlplane.audit.models import AuditEvent
 from controlplane.rest.models import IdempotencyKey
 from controlplane.serving.models import Variant
-from routing.models import Configuration, RouterProcess, RoutingPolicy
+from routing.domain.figures import Figures
+from routing.models import Configuration, RouterProcess, RoutingPolicy, RoutingWindow
 from routing.services.publishing import configuration_publish
 from tests import factories
 from tests.api.conftest import Api, api_for
@@ -184,3 +185,21 @@ def test_a_decision_is_explained_and_the_request_is_forgotten(api: Api, place: s
     kept = bytes(IdempotencyKey.objects.get().body) + answer.content
     assert b"eagle" not in kept
     assert api.post(explain, {"body": 7, "path": ""}).status_code == 400
+
+
+def test_telemetry_is_whole_and_says_what_it_does_not_know(api: Api, place: str, variant: Variant) -> None:
+    where = place.replace("routing-policy", "routing-telemetry")
+    shown = api.get(where).json()
+    assert (shown["requests"], shown["hit_rate"], shown["spill"], shown["points"]) == (0, None, None, [])
+    assert shown["ttft"] == {"count": 0, "p50": None, "p95": None, "p99": None}
+    figures = Figures(requests=4, told=2, prompt_tokens=10, cached_tokens=5)
+    figures.first_byte("Primary", 0.5)
+    figures.instances["pod-x"] = 4
+    at = timezone.now() - timedelta(minutes=1)
+    RoutingWindow.objects.create(variant=variant, seconds=10, at=at, figures=figures.to_json())
+    shown = api.get(f"{where}?minutes=15").json()
+    assert (shown["requests"], shown["told"], shown["hit_rate"]) == (4, 2, 0.5)
+    assert shown["ttft_by_outcome"]["Primary"]["p99"] == pytest.approx(0.5, rel=0.01)
+    assert [one["uid"] for one in shown["shares"]] == ["pod-x"] and len(shown["points"]) == 1
+    answer = api.get(f"{where}?minutes=16")
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "minutes")

@@ -39,6 +39,7 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("POST", "endpoints/{endpoint_id}/variants/{variant}/explain"): ROUTING,
     ("GET", "endpoints/{endpoint_id}/variants/{variant}/routing-policy"): READ,
     ("PUT", "endpoints/{endpoint_id}/variants/{variant}/routing-policy"): ROUTING,
+    ("GET", "endpoints/{endpoint_id}/variants/{variant}/routing-telemetry"): READ,
     ("GET", "images"): READ,
     ("POST", "images"): MODELS,
     ("GET", "images/{image_id}"): READ,
