@@ -14,8 +14,9 @@ from caches.domain.endpoint_specs import GROUP, read_endpoint
 from caches.domain.gating import Target
 from caches.models import Artifact, CacheEntry, Pin, Rollout
 from caches.selectors.endpoint_targets import cache_targets, gate_targets
-from caches.selectors.nodes import Targets, nodes_list
+from caches.selectors.nodes import Targets, silent_nodes
 from controlplane.clusters.documents import Action, EntryState
+from controlplane.clusters.models import Node
 from controlplane.errors import Missing
 from controlplane.serving.models import Endpoint
 
@@ -72,9 +73,10 @@ def rollout_warmth(rollout: Rollout) -> RolloutWarmth:
     if spec is None:
         return RolloutWarmth()
     targets, now = cache_targets(endpoint.cluster, spec), timezone.now()
-    nodes = nodes_list(now=now).filter(pool__in=targets.pools, lost_at__isnull=True)
-    rows = nodes.values_list("pk", "silent", "labels")
-    mine = {key: silent for key, silent, labels in rows if selects(targets.selector, labels)}
+    nodes = Node.objects.filter(pool__in=targets.pools, lost_at__isnull=True)
+    silent = set(nodes.filter(silent_nodes(now)).values_list("pk", flat=True))
+    rows = nodes.values_list("pk", "labels")
+    mine = {key: key in silent for key, labels in rows if selects(targets.selector, labels)}
 
     def warmth(artifact: Artifact | None) -> Warmth | None:
         if artifact is None:
