@@ -54,7 +54,8 @@ def image_rows(digests: Collection[str]) -> Mapping[str, Image]:
     """The image that stands for each digest: one that a live pin wants before others, then the oldest."""
     if not digests:
         return {}
-    live = Pin.objects.filter(Q(image=OuterRef("pk")) | Q(version__image=OuterRef("pk")), removed_at__isnull=True)
+    meant = Q(image=OuterRef("pk")) | Q(image=None, version__image=OuterRef("pk"))
+    live = Pin.objects.filter(meant, artifacts__contains=[ArtifactKind.IMAGE], removed_at__isnull=True)
     rows = Image.objects.filter(artifact__digest__in=list(digests), artifact__kind=ArtifactKind.IMAGE)
     rows = rows.annotate(pinned=Exists(live)).select_related("artifact", "connection").defer("artifact__manifest")
     found: dict[str, Image] = {}

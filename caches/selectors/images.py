@@ -24,7 +24,9 @@ def images_list() -> QuerySet[Image]:
 
 
 def image_pools(image: Image) -> Sequence[NodePool]:
-    """The pools on which a live pin may want its digest, or whose nodes have it."""
+    """The pools on which a live pin may want its digest, or whose nodes have it; none before it has one."""
+    if image.artifact_id is None:
+        return ()
     wanting = Q(pins__removed_at__isnull=True) & (
         Q(pins__image__artifact=image.artifact_id) | Q(pins__version__image__artifact=image.artifact_id)
     )
