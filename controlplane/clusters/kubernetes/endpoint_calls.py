@@ -32,10 +32,7 @@ class KubernetesEndpoints:
         of = EndpointName(
             str(document.get("kind")), str(metadata.get("namespace") or "default"), str(metadata.get("name"))
         )
-        path = objects.endpoint_path(of)
-        version = str(document.get("apiVersion"))
-        if version.startswith(f"{names.ENDPOINT_GROUP}/"):
-            path = path.replace(objects.API, f"/apis/{version}", 1)
+        path = objects.endpoint_path(of, api=objects.endpoint_api(str(document.get("apiVersion"))))
         self.client.apply(path, document, manager=names.MANAGER, dry_run=dry_run)
 
     def set_endpoint_cache(self, of: EndpointName, uid: str, config: Json) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -15,7 +16,7 @@ from controlplane.clusters.endpoints import (
     ObservedEndpoint,
     WorkloadStatus,
 )
-from controlplane.clusters.gateway import NotFound
+from controlplane.clusters.gateway import NotFound, Refused
 from controlplane.clusters.kubernetes import names
 
 Json = Mapping[str, Any]
@@ -28,13 +29,22 @@ MIRROR_PLURALS = {
     MirrorKind.IMAGE: "modelimagecaches",
     MirrorKind.INFERENCE_IMAGE: "inferenceimagecaches",
 }
+_VERSION = re.compile(r"v[a-z0-9]{1,20}")
 
 
-def endpoint_path(of: EndpointName) -> str:
+def endpoint_path(of: EndpointName, api: str = API) -> str:
     """Where an endpoint lies; NotFound for what cannot be one."""
     if of.kind not in PLURALS:
         raise NotFound(f"{of.kind[:80]!r} is no kind of endpoint.")
-    return object_path(API, PLURALS[of.kind], of.namespace, of.name)
+    return object_path(api, PLURALS[of.kind], of.namespace, of.name)
+
+
+def endpoint_api(version: str) -> str:
+    """Where endpoints of an ``apiVersion`` lie; Refused for what is none of theirs."""
+    group, _, word = version.partition("/")
+    if group != names.ENDPOINT_GROUP or not _VERSION.fullmatch(word):
+        raise Refused(f"{version!r:.120} is no version of {names.ENDPOINT_GROUP}.")
+    return f"/apis/{version}"
 
 
 def object_path(api: str, plural: str, namespace: str, name: str) -> str:
@@ -51,7 +61,7 @@ def observed_endpoint(item: Json, kind: str) -> ObservedEndpoint:
     annotations = {
         str(name): str(value)
         for name, value in (metadata.get("annotations") or {}).items()
-        if str(name).partition("/")[0].endswith("hearth.dev")
+        if f".{str(name).rpartition('/')[0]}".endswith(".hearth.dev")
     }
     deleting = metadata.get("deletionTimestamp")
     return ObservedEndpoint(
@@ -87,7 +97,7 @@ def workload_status(item: Json) -> WorkloadStatus:
         if condition.get("type") == "Progressing" and condition.get("reason") == "ProgressDeadlineExceeded":
             failed = str(condition.get("message") or "The Deployment made no progress within its time.")
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
-            failed = failed or str(condition.get("message") or "")
+            failed = failed or str(condition.get("message") or condition.get("reason") or "ReplicaFailure")
     template = (spec.get("template") or {}).get("metadata") or {}
     return WorkloadStatus(
         uid=metadata["uid"],

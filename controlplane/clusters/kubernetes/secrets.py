@@ -4,7 +4,6 @@ for the kubelets that pull them. Their values appear in no message."""
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 
@@ -30,7 +29,7 @@ def secret_read(client: KubeClient, name: str) -> Mapping[str, str]:
     try:
         data = client.get(_path(name)).get("data") or {}
         return {key: base64.b64decode(value, validate=True).decode() for key, value in data.items()}
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no base64, or no UTF-8
         raise Unreachable(f"The secret {name} holds bytes that are no text.") from None
 
 
