@@ -99,9 +99,11 @@ def pins_release(
 def _evict(endpoint: Endpoint, pin: Pin) -> None:
     now = timezone.now()
     for artifact in pin_artifacts(pin):
+        # One without pools holds nothing, and to the database no row is outside of what has a NULL in it.
+        others = pins_of(artifact.pk).filter(pools__isnull=False)
         present = CacheEntry.objects.filter(
             node__pool__in=pin.pools.all(), node__lost_at__isnull=True, artifact=artifact, evict_requested_at=None
-        ).exclude(node__pool__in=pins_of(artifact.pk).values("pools"))
+        ).exclude(node__pool__in=others.values("pools"))
         present = present.exclude(Q(state__in=(EntryState.ABSENT, EntryState.LOST)) & ~Q(desired=Action.ENSURE))
         asked = present.update(evict_requested_at=now, updated_at=now)
         if asked:

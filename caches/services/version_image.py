@@ -47,7 +47,7 @@ def version_image_set(*, actor: Actor, version_id: UUID, image_id: UUID | None) 
             before={"image": before},
             after={"image": image.reference if image else None},
         )
-        pools_mark_dirty(pool_ids=list(wanting.values_list("pools", flat=True)))
+        pools_mark_dirty(pool_ids=wanting.filter(pools__isnull=False).values_list("pools", flat=True))
         version.refresh_from_db()
     return version
 
