@@ -25,8 +25,13 @@ def event_observations(reason: str, at: datetime, message: str, restart_count: i
     match reason:
         case "Scheduled":
             return [(0, _seen(Mark.CREATED, at)), (0, _seen(Mark.SCHEDULED, at))]
+        case "Ensuring":
+            return [(restart_count, _seen(Mark.ENSURE_STARTED, at))]
         case "Ensured":
             return [(restart_count, _ensured(at, message))]
+        case "EnsureFailed":
+            failed = facts_of({"found": "failed"})
+            return [(restart_count, Observation(Observer.ENSURE, Mark.ENSURE_ENDED, at, facts=failed))]
         case "Started":
             return [(restart_count, _seen(Mark.STARTED, at))]
         case "Ready":

@@ -169,7 +169,8 @@ def test_an_engine_that_dies_is_the_same_one_when_it_is_back(here: Here) -> None
     assert (after.uid, after.node_uid, after.restart_count) == (before.uid, before.node_uid, 1)
     assert after.address != before.address
     runs = [(one.reason, one.restart_count) for one in here.told()]
-    first, again = [("Scheduled", 0), ("Ensured", 0), ("Started", 0), ("Ready", 0)], [("Started", 1), ("Ready", 1)]
+    first = [("Scheduled", 0), ("Ensuring", 0), ("Ensured", 0), ("Started", 0), ("Ready", 0)]
+    again = [("Started", 1), ("Ready", 1)]
     assert runs == [*first, ("BackOff", 0), *again]
     assert any("was killed by SIGKILL" in line for line in here.said)
     assert (here.folder / "ensures.calls").read_text().count("--digest") == 1, "the weights are in use all the time"

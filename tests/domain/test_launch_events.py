@@ -39,6 +39,20 @@ def test_a_cold_start_is_ready_after_what_it_fetched() -> None:
     assert weights_label(runs(*FIRST)[0]) is Cached.MISS
 
 
+def test_what_was_waited_for_before_the_weights_were_there_is_part_of_their_fetch_and_no_hit() -> None:
+    """The step finds nothing, fails, and is quick once somebody else has fetched them: they were missed."""
+    hit = '{"found": "hit", "bytes": 0, "source": "", "seconds": 0.04, "message": ""}'
+    events = (
+        ("Scheduled", 0.0, "", 0), ("Ensuring", 0.5, "", 0), ("EnsureFailed", 1.0, "exit 1", 0),
+        ("Ensuring", 9.0, "", 0), ("Ensured", 9.5, hit, 0), ("Started", 9.6, "", 0), ("Ready", 10.4, "", 0),
+    )  # fmt: skip
+    (timeline,) = timelines(*events).values()
+    assert timeline.seconds(Phase.WEIGHTS_FETCH) == pytest.approx(9.0)
+    assert weights_label(runs(*events)[0]) is Cached.MISS
+    warm = tuple(event for event in events if event[0] != "EnsureFailed")
+    assert weights_label(runs(*warm)[0]) is Cached.HIT
+
+
 def test_a_run_that_ends_begins_the_next_one_s_launch() -> None:
     again = (("BackOff", 100.0, "exit 1", 0), ("Started", 103.0, "", 1), ("Ready", 104.0, "", 1))
     found = timelines(*FIRST, *again)
@@ -62,6 +76,6 @@ def test_a_report_that_cannot_be_read_says_when_it_ended_and_nothing_else(messag
     assert (run, seen.mark, seen.at, seen.seconds, seen.facts) == (0, Mark.ENSURE_ENDED, after(3), None, ())
 
 
-@pytest.mark.parametrize("reason", ["EnsureFailed", "Killing", "", "ready"])
+@pytest.mark.parametrize("reason", ["Killing", "", "ready"])
 def test_other_events_say_nothing_of_launches(reason: str) -> None:
     assert event_observations(reason, after(0), "", 0) == []

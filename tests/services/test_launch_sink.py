@@ -78,7 +78,7 @@ def test_events_of_other_things_are_no_launches() -> None:
     now = timezone.now()
     cluster = factories.cluster()
     sink = LaunchSink()
-    sink.relisted(str(cluster.pk), Kind.EVENT, (event("Ready", now, kind="Node"), event("EnsureFailed", now)), now)
+    sink.relisted(str(cluster.pk), Kind.EVENT, (event("Ready", now, kind="Node"), event("Killing", now)), now)
     sink.relisted(str(cluster.pk), Kind.NODE, (), now)
     sink.changed(str(cluster.pk), watched(Kind.EVENT, event("Ready", now), how=EventType.DELETED), now)
     assert Launch.objects.count() == 0

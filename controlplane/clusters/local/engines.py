@@ -132,7 +132,10 @@ class Engines:
             self._event(engine, "Ensured", running.outcome, engine.restart_count + running.served)
         if (ended := process.note_end()) is not None:
             self._say(ended)
-            self._event(engine, "BackOff" if running.ensured else "EnsureFailed", ended, engine.restart_count)
+            if running.ensured:
+                self._event(engine, "BackOff", ended, engine.restart_count)
+            else:
+                self._event(engine, "EnsureFailed", ended, engine.restart_count + running.served)
         restarts = engine.restart_count
         due = process.process is None and time.monotonic() >= process.next_start
         if (
@@ -161,9 +164,9 @@ class Engines:
         except (OSError, subprocess.SubprocessError) as error:
             self._say(f"engine {name} cannot start ({error}); trying again in {running.process.back_off():g} s")
             return False
-        if running.ensured:
-            message = f"{name} serves {endpoint.digest[:19]} on {engine.node_name}."
-            self._event(engine, "Started", message, engine.restart_count + running.served)
+        reason, what = ("Started", "serves") if running.ensured else ("Ensuring", "asks for")
+        message = f"{name} {what} {endpoint.digest[:19]} on {engine.node_name}."
+        self._event(engine, reason, message, engine.restart_count + running.served)
         return True
 
     def _ensure_argv(self, folder: Path, engine: Consumer, endpoint: LocalEndpoint) -> list[str]:
