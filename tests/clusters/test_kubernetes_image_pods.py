@@ -90,6 +90,39 @@ def test_it_reads_numbers_as_answers_only_where_they_stand_alone() -> None:
     assert pull_reason("after 14032 ms: timeout, request 54401") is Reason.SOURCE_UNAVAILABLE
 
 
+SIGNED = "https://blobs.example/a?X-Amz-Credential=AKIA&X-Amz-Signature=5eed401&Denied=403"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (f'Get "{SIGNED}": dial tcp: i/o timeout', Reason.SOURCE_UNAVAILABLE),
+        (f'Get "{SIGNED}": 403 Forbidden', Reason.ACCESS_DENIED),
+        (f"{SIGNED}", Reason.SOURCE_UNAVAILABLE),
+        ("403: SignatureDoesNotMatch", Reason.ACCESS_DENIED),
+        ("signature verification failed", Reason.INTEGRITY_MISMATCH),
+        ("A signature was required, but no signature exists", Reason.INTEGRITY_MISMATCH),
+    ],
+)
+def test_what_signs_an_address_is_neither_a_reason_nor_shown(words: str, reason: Reason) -> None:
+    """Registries send nodes on to stores by addresses that let in whoever has them."""
+    found = seen(pod(waiting("ErrImagePull", PULL + words)))
+    assert found.reason == reason
+    assert "5eed401" not in found.message and "AKIA" not in found.message
+    assert ("blobs.example/a" in found.message) is ("blobs" in words)
+
+
+def test_no_address_is_shown_with_its_query_whatever_went_wrong() -> None:
+    ended = {"terminated": {"exitCode": 1, "message": f"fetch {SIGNED} failed"}}
+    for made in (
+        pod(waiting("CreateContainerError", SIGNED)),
+        pod({"state": ended}),
+        pod(phase="Failed", message=f"while pulling {SIGNED}"),
+        pod(waiting("SignatureValidationFailed", SIGNED)),
+    ):
+        assert "5eed401" not in seen(made).message and "blobs.example/a" in seen(made).message
+
+
 ENDED = {"terminated": {"exitCode": 127, "message": "sh: sleep: not found"}}
 
 

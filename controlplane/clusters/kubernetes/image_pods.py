@@ -22,12 +22,13 @@ FULL_LIST = 50  # a kubelet names no more images than that
 _PULLING = frozenset({"", "ContainerCreating", "PodInitializing"})
 _PULL_FAILED = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError"})
 _BAD_SIGNATURE = "SignatureValidationFailed"
+_QUERY = re.compile(r"(https?://[^\s\"'?]+)\?[^\s\"']*")
 # What registries and runtimes say, in the order in which it is looked for.
 _WORDS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
     (Reason.INSUFFICIENT_CAPACITY, re.compile(r"no space left|disk quota", re.IGNORECASE)),
     (
         Reason.INTEGRITY_MISMATCH,
-        re.compile(r"digest mismatch|unexpected commit digest|failed commit|signature|checksum", re.IGNORECASE),
+        re.compile(r"digest mismatch|unexpected commit digest|failed commit|\bsignature\b|checksum", re.IGNORECASE),
     ),
     (
         Reason.INVALID_REQUEST,
@@ -57,7 +58,7 @@ def presence_of(pod: Json, node_uid: str, node_made_at: datetime | None) -> Imag
 
     def found(ready: bool | None, reason: Reason | None = None, message: str = "", **more: bool) -> ImagePresence:
         word = reason.value if reason is not None else ""
-        return ImagePresence(node, node_uid, reference, ready, word, message[:MESSAGE_LENGTH], **more)
+        return ImagePresence(node, node_uid, reference, ready, word, _shown(message)[:MESSAGE_LENGTH], **more)
 
     if metadata.get("deletionTimestamp"):
         return found(False, message="The holder is being removed.", leaving=True)
@@ -98,7 +99,13 @@ def _of_container(pod: Json, reference: str, found: Callable[..., ImagePresence]
 
 def pull_reason(message: str) -> Reason:
     """What a failed pull counts as: its own words decide, and what they do not tell is the registry's fault."""
-    return next((reason for reason, words in _WORDS if words.search(message)), Reason.SOURCE_UNAVAILABLE)
+    said = _shown(message)
+    return next((reason for reason, words in _WORDS if words.search(said)), Reason.SOURCE_UNAVAILABLE)
+
+
+def _shown(message: str) -> str:
+    """Without what follows ? in addresses: registries send nodes on to stores by signed ones."""
+    return _QUERY.sub(r"\1?…", message)
 
 
 def listed_digests(node: Json) -> frozenset[str] | None:
