@@ -82,10 +82,22 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     if options.workers < 1 or (options.workers > 1 and options.metrics_port is not None):
         parser.error("--workers is 1 or more, and 1 with --metrics-port: each process has numbers of its own")
+    if options.follow and (why := _no_broker()):
+        parser.error(why)
     if options.workers > 1:
         return run_workers(options.workers, _for_one(options), options.host, options.port)
     uvloop.run(serve(options))
     return 0
+
+
+def _no_broker() -> str:
+    """Why nothing can be followed, "" when it can: better said at the start than never."""
+    from routing.dataplane.following import broker_url
+
+    try:
+        return "" if broker_url() else "--follow needs REDIS_URL, or a file that REDIS_URL_FILE names"
+    except (OSError, ValueError) as error:
+        return f"--follow: REDIS_URL_FILE cannot be read ({type(error).__name__})"
 
 
 def _for_one(options: argparse.Namespace) -> list[str]:

@@ -6,6 +6,7 @@ The control plane publishes it; a router keeps the last one in a file, so that i
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,6 +14,8 @@ from typing import Any
 
 from routing.domain.placement import Member
 from routing.domain.policies import PolicyRefused, RoutingPolicy, read_policy
+
+MOST_VERSION = 2**48  # as the control plane has it: a version above all others could never be followed by another
 
 
 class BadConfig(ValueError):
@@ -80,24 +83,30 @@ def read_config(document: bytes) -> RouterConfig:
         data = json.loads(document)
         endpoints = [_endpoint(one) for one in data["endpoints"]]
         config = RouterConfig(
-            int(data["version"]),
+            _version(data["version"]),
             max(1, int(data.get("routers", 1))),
             MappingProxyType({one.name: one for one in endpoints}),
         )
     except PolicyRefused as error:
         raise BadConfig(str(error)) from None
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise BadConfig(f"not a configuration: {type(error).__name__} at {str(error)[:80]!r}") from None
     if len(config.endpoints) != len(endpoints):
         raise BadConfig("two endpoints have one name")
     return config
 
 
+def _version(value: Any) -> int:
+    if not 0 <= (version := int(value)) < MOST_VERSION:
+        raise BadConfig(f"a version is 0 or more and below {MOST_VERSION}")
+    return version
+
+
 def _endpoint(data: Mapping[str, Any]) -> EndpointConfig:
     variants = [_variant(one) for one in data["variants"]]
     secret = _secret(data["secret"])
     return EndpointConfig(
-        str(data["name"]),
+        _name(data["name"]),
         secret,
         frozenset(map(str, data.get("models", ()))),
         MappingProxyType({one.name: one for one in variants}),
@@ -118,19 +127,31 @@ def _secret(value: str) -> bytes:
 def _variant(data: Mapping[str, Any]) -> VariantConfig:
     queue = data.get("queue", {})
     return VariantConfig(
-        str(data["name"]),
-        max(0.0, float(data.get("weight", 1))),
+        _name(data["name"]),
+        _finite(data.get("weight", 1)),
         read_policy(data.get("policy", {})),
         frozenset(int(one, 16) for one in data.get("hot", ())),
         tuple(_instance(one) for one in data["instances"]),
         max(0, int(queue.get("requests", 0))),
-        max(0.0, float(queue.get("seconds", 30.0))),
+        _finite(queue.get("seconds", 30.0)),
     )
+
+
+def _name(value: object) -> str:
+    text = str(value)
+    text.encode()  # half a character is no name: it could not be hashed nor exposed
+    return text
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(number := float(value)):
+        raise BadConfig(f"a weight and a time are finite, not {number}")
+    return max(0.0, number)
 
 
 def _instance(data: Mapping[str, Any]) -> InstanceConfig:
     host, _, port = str(data["address"]).rpartition(":")
     if not host or not 0 < int(port) < 65536:
         raise BadConfig(f"an address is host:port, not {data['address']!r:.80}")
-    member = Member(str(data["id"]), float(data.get("weight", 1)), str(data.get("home", "")))
+    member = Member(_name(data["id"]), _finite(data.get("weight", 1)), str(data.get("home", "")))
     return InstanceConfig(member, host.strip("[]"), int(port), bool(data.get("tls")), bool(data.get("draining")))

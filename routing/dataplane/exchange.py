@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from routing.dataplane.fleet import Instance, Lease, Variant
@@ -53,6 +52,8 @@ class Exchange:
     def start(self, route: Route) -> None:
         self._route = route
         self._asked_at = self._shared.now()
+        if route.variant.waiting:
+            route.variant.waiting.look()  # there may be room since just now, and it belongs to those that wait
         decision = route.variant.decide(route.key, self._asked_at)
         if route.variant.waits(decision):
             self._wait(route.variant)
@@ -77,19 +78,20 @@ class Exchange:
 
     def place(self) -> bool:
         """Try again, under the configuration of now. False when it has to wait on."""
-        variant = self._current()
+        variant, now = self._current(), self._shared.now()
         if variant is None or self._route is None:
             self._leave_queue()
             self.give_up()
             return True
-        route, now = replace(self._route, variant=variant), self._shared.now()
-        decision = variant.decide(route.key, now)
+        if variant is not self._route.variant:
+            endpoint = self._shared.fleet.endpoints[self._route.endpoint.config.name]
+            self._route = self._route.under(endpoint, variant)  # its key is another where the policy is
+        decision = variant.decide(self._route.key, now)
         if variant.waits(decision):
             return False
         self._leave_queue()
-        self._route = route
         variant.figures.waited.add(now - self._asked_at)
-        self._go(route, decision)
+        self._go(self._route, decision)
         return True
 
     def give_up(self) -> None:
@@ -168,7 +170,7 @@ class Exchange:
     async def _connect(self, instance: Instance) -> None:
         try:
             upstream = await connected(instance.config, self._shared.upstream_tls)
-        except OSError:  # also a TimeoutError, and what TLS refuses
+        except (OSError, ValueError):  # also a TimeoutError, what TLS refuses, and a host that is no name
             self._connecting = None
             self._failed(instance, Failure.CONNECT)
             self._next()

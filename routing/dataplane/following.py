@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import redis.asyncio as redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 log = logging.getLogger(__name__)
 
@@ -43,15 +43,20 @@ class Follower:
         self.connected = False
         self._url, self._version, self._take, self._work = url, version, take, work
         self._refused = 0
-        self._bad = 0  # the last version that could not be read: saying so once is enough
+        # The version that could not be read, or was not what stands beside it: once is enough. Only this one: a broker
+        # that was emptied begins below it.
+        self._bad = b""
+        self._unheard = False
 
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
             try:
                 await self._follow()
-            except (RedisError, OSError, TimeoutError, ValueError) as error:
-                if self.connected or self._refused == 0:
+            except Exception as error:  # whatever it is: a router that stopped following would never be told again
+                if not isinstance(error, (RedisError, OSError, TimeoutError, ValueError)):
+                    log.exception("following failed; it is tried again")
+                elif self.connected or self._refused == 0:
                     log.warning("Redis is not reached (%s): routing goes on as it is", type(error).__name__)
                 self.connected, self._refused = False, self._refused + 1
             await asyncio.sleep(TROUBLE_SECONDS)
@@ -66,16 +71,30 @@ class Follower:
                 if not self.connected:
                     self.connected, self._refused = True, 0
                     log.info("following Redis")
-                if self._work is not None:
-                    await self._work(connection)
+                await self._work_over(connection)
                 await asyncio.sleep(ASK_SECONDS)
         finally:
             await connection.aclose()
 
+    async def _work_over(self, connection: Any) -> None:
+        """What Redis has no room for, or another key's place is taken: that is no reason to stop following."""
+        if self._work is None:
+            return
+        try:
+            await self._work(connection)
+        except ResponseError as error:
+            if not self._unheard:
+                log.warning("Redis does not take what is told (%s): it is kept", type(error).__name__)
+            self._unheard = True
+        else:
+            self._unheard = False
+
     async def _ask(self, connection: Any) -> None:
         found = await connection.hget(CONFIG_KEY, "version")
-        if found is None or int(found) <= max(self._version(), self._bad):
+        if not isinstance(found, bytes) or not found.isdigit() or found == self._bad or len(found) > 15:
+            return
+        if int(found) <= self._version():
             return
         document = await connection.hget(CONFIG_KEY, "document")
-        if isinstance(document, bytes) and not self._take(document):
-            self._bad = int(found)
+        if isinstance(document, bytes) and not (self._take(document) and self._version() >= int(found)):
+            self._bad = found

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BODY_BYTES = 64 * 1024 * 1024
-CONFIG_SECONDS, SWEEP_SECONDS = 0.5, 1.0
+CONFIG_SECONDS, SWEEP_SECONDS, LAST_WORD_SECONDS = 0.5, 1.0, 0.5
 
 
 @dataclass(slots=True)
@@ -121,6 +121,7 @@ class Router:
         deadline = self.shared.now() + grace_seconds
         while self.shared.clients and self.shared.now() < deadline:
             await asyncio.sleep(0.02)
+        await self._let_go()
         for client in list(self.shared.clients):
             client.abort()
         for task in self._work:
@@ -131,6 +132,17 @@ class Router:
                 for instance in variant.instances.values():
                     while instance.idle:
                         instance.idle.pop().close()
+
+    async def _let_go(self) -> None:
+        """Whoever still waits for an instance is told so, and has a moment to take it."""
+        variants = [one for endpoint in self.shared.fleet.endpoints.values() for one in endpoint.variants.values()]
+        if not any(variant.waiting for variant in variants):
+            return
+        for variant in variants:
+            variant.waiting.end()
+        deadline = self.shared.now() + LAST_WORD_SECONDS
+        while self.shared.clients and self.shared.now() < deadline:
+            await asyncio.sleep(0.02)
 
     def refresh(self) -> None:
         """Put the file's configuration in force when it is another one. A bad one changes nothing and is said once."""

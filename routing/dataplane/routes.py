@@ -51,13 +51,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``target``: what the instance is asked for. ``key`` and ``boundaries`` read the request only when called."""
+    """``target``: what the instance is asked for. ``key`` and ``boundaries`` read the request only when called, the key
+    once however often it is asked for. ``under`` is the same request under another configuration."""
 
     endpoint: Endpoint
     variant: Variant
     target: bytes
     key: Callable[[], Key | None]
     boundaries: Callable[[], Iterator[Boundary]]
+    under: Callable[[Endpoint, Variant], Route]
 
 
 def route(fleet: Fleet, request: Request) -> Route | Refusal:
@@ -104,14 +106,36 @@ def _on(endpoint: Endpoint, path: str, target: bytes, request: Request, read: _B
     if tenant and not _TENANT_ID.fullmatch(tenant):
         detail = "X-Amzn-SageMaker-Prefix-Aware-Id has 1 to 64 printable characters, the first no space"
         return Refusal(400, "routing:request:bad-tenant", detail, "Correct the header.")
-    kind = KINDS.get(path, RequestKind.RAW)
+    return _made(endpoint, variant, KINDS.get(path, RequestKind.RAW), tenant, target, request, read)
+
+
+def _made(
+    endpoint: Endpoint, variant: Variant, kind: RequestKind, tenant: str, target: bytes, request: Request, read: _Body
+) -> Route:
     return Route(
         endpoint,
         variant,
         target,
-        lambda: _key(endpoint, variant, kind, tenant, request, read),
+        _Once(lambda: _key(endpoint, variant, kind, tenant, request, read)),
         lambda: _boundaries(endpoint, variant, kind, tenant, request, read),
+        lambda endpoint, variant: _made(endpoint, variant, kind, tenant, target, request, read),
     )
+
+
+class _Once:
+    """A key that is looked for once: a request that waits is decided many times, and counts as one."""
+
+    __slots__ = ("_find", "_found")
+
+    def __init__(self, find: Callable[[], Key | None]) -> None:
+        self._find: Callable[[], Key | None] | None = find
+        self._found: Key | None = None
+
+    def __call__(self) -> Key | None:
+        if self._find is not None:
+            find, self._find = self._find, None
+            self._found = find()
+        return self._found
 
 
 def _key(

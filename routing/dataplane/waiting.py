@@ -38,9 +38,10 @@ class Waiting:
         """There may be room: look from the loop, not from within whatever made it."""
         if self._until and not self._waking:
             self._waking = True
-            asyncio.get_running_loop().call_soon(self._look)
+            asyncio.get_running_loop().call_soon(self.look)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Place whoever can be placed, from the front on."""
         self._waking = False
         for waiter in list(self._until):
             if waiter in self._until and not waiter.place():
@@ -54,7 +55,9 @@ class Waiting:
 
     def end(self) -> None:
         """What they wait for is no more."""
-        self.expire(float("inf"))
+        for waiter in list(self._until):
+            self.discard(waiter)
+            waiter.give_up()
 
     def _overdue(self, now: float) -> Iterator[Waiter]:
         return (waiter for waiter, until in self._until.items() if until < now)
