@@ -39,10 +39,11 @@ def ttft_chart(shown: Telemetry) -> Spec:
         "uirevision": "ttft",
         "hovermode": "x unified",
         # No range up to now: the page would be another one at every refresh, although nothing changed.
-        "xaxis": {"type": "date", "fixedrange": True},
-        "yaxis": {"rangemode": "tozero", "ticksuffix": " ms", "fixedrange": True, "zeroline": False},
+        "xaxis": {"type": "date", "fixedrange": True, "automargin": True},
+        "yaxis": {"rangemode": "tozero", "ticksuffix": " ms", "fixedrange": True, "zeroline": False,
+                  "automargin": True},
         "yaxis2": {"overlaying": "y", "side": "right", "range": [0, 100], "ticksuffix": " %", "showgrid": False,
-                   "fixedrange": True},
+                   "fixedrange": True, "automargin": True},
         "shapes": [_mark(one.at.isoformat()) for one in marked],
     }  # fmt: skip
     return {"data": traces, "layout": layout}

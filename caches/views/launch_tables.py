@@ -144,12 +144,17 @@ def launch_table(request: HttpRequest, rows: QuerySet[Launch]) -> Table:
             "ready_seconds", "Until ready", lambda r: r.ready_seconds, lambda r: cells.duration(r.ready_seconds),
             "ready_seconds", numeric=True,
         ),
-        Column("reached", "Got to", lambda r: r.reached, lambda r: PHASE_WORDS[Phase(r.reached)]),
+        Column("reached", "Got to", lambda r: r.reached, _got_to),
     ]  # fmt: skip
     return Table(
         request, rows, columns, name="launches", caption="Launches", prefix="list_",
         url=lambda row: reverse("launch", args=[row.pk]),
     )  # fmt: skip
+
+
+def _got_to(row: Launch) -> str:
+    """The phase it was in last; a ready one that nobody saw answer is no more than ready."""
+    return "Ready" if row.ready_at is not None and row.served_at is None else PHASE_WORDS[Phase(row.reached)]
 
 
 def _state(row: Launch) -> SafeString:

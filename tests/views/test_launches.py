@@ -113,6 +113,12 @@ def test_a_launch_that_never_became_ready_says_how_far_it_got(stage: Stage, ada:
     assert "1 never became ready" in text_of(ada, "/launches")
 
 
+def test_a_launch_that_nobody_saw_answer_got_no_further_than_ready(stage: Stage, ada: Client) -> None:
+    assert "First successful request" not in text_of(ada, "/launches").partition("Until ready")[2]
+    Launch.objects.filter(pk=stage.launch.pk).update(served_at=timezone.now())
+    assert "First successful request" in text_of(ada, "/launches").partition("Until ready")[2]
+
+
 def test_other_pools_launches_are_not_there(stage: Stage) -> None:
     client = Client()
     client.force_login(factories.user(role="Viewer", target="far.gpu"))
