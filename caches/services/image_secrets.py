@@ -13,10 +13,13 @@ from django.utils.crypto import salted_hmac
 
 from caches.models import Image, ImageHold, PullSecret, SourceConnection
 from caches.selectors.image_demand import image_rows
+from caches.sources.registry import DEFAULT_NAMES
 from caches.sources.secrets import read_secret
 from controlplane.clusters.gateway import ClusterGateway, Conflict, NotApplicable, Refused
 from controlplane.clusters.models import Cluster
 from controlplane.errors import HearthError
+
+NODES_DEFAULT = "https://index.docker.io/v1/"  # where nodes look for credentials of references that name no registry
 
 
 def pull_secret_name(connection: SourceConnection) -> str:
@@ -48,7 +51,7 @@ def pull_secrets_apply(*, cluster: Cluster, images: Iterable[Image], gateway: Cl
 
 
 def _apply(cluster: Cluster, connection: SourceConnection, content: Mapping[str, str], gateway: ClusterGateway) -> None:
-    host = urlsplit(connection.endpoint).netloc
+    host = _registry(connection)
     text = json.dumps([host, content["username"], content.get("password", "")])
     mac = salted_hmac("caches.pull-secret", text, algorithm="sha256").hexdigest()
     # Before it is sent: what was sent must never be forgotten.
@@ -59,6 +62,12 @@ def _apply(cluster: Cluster, connection: SourceConnection, content: Mapping[str,
         return
     gateway.apply_pull_secret(row.name, host, content["username"], content.get("password", ""))
     PullSecret.objects.filter(pk=row.pk).update(content_mac=mac, connection=connection)
+
+
+def _registry(connection: SourceConnection) -> str:
+    """As kubelets look it up: by the name in references, which for the default registry is none of its addresses."""
+    host = urlsplit(connection.endpoint).netloc.lower()
+    return NODES_DEFAULT if host in DEFAULT_NAMES else host
 
 
 def pull_secrets_release(*, cluster: Cluster, gateway: ClusterGateway) -> list[str]:

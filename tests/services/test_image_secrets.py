@@ -62,6 +62,21 @@ def test_they_are_copied_follow_their_rotation_and_go_with_the_last_user(world: 
     assert world.images.pull_secrets == {} and not PullSecret.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "registry"),
+    [
+        ("https://registry-1.docker.io", "https://index.docker.io/v1/"),
+        ("https://index.docker.io", "https://index.docker.io/v1/"),
+        ("https://Registry.Example:5000", "registry.example:5000"),  # as at_registry writes references
+        ("https://docker.io.example", "docker.io.example"),
+    ],
+)
+def test_they_are_named_as_nodes_look_for_them(endpoint: str, registry: str, world: ImageWorld) -> None:
+    image = factories.image(connection=private(endpoint=endpoint))
+    assert pull_secrets_apply(cluster=world.cluster, images=[image], gateway=world.images) == []
+    assert world.images.pull_secrets[NAME] == (registry, "reader", "one")
+
+
 def evict(world: ImageWorld, image: Image) -> None:
     """Nobody wants it: it waits for no need of room here."""
     assert image.artifact is not None
