@@ -137,7 +137,7 @@ def test_holders_are_known_by_what_they_are_there_for(api: ScriptedApi) -> None:
 
 def test_what_a_node_lists_is_asked_of_the_very_node(api: ScriptedApi) -> None:
     api.objects[f"{names.NODES}/n-1"] = node("n-1") | {"status": {"images": [{"names": [REFERENCE]}]}}
-    assert images_listed(api.client, "n-1", "uid-n-1") == {"sha256:" + "a" * 64}
+    assert images_listed(api.client, "n-1", "uid-n-1") == frozenset({"sha256:" + "a" * 64})
     for name, uid in (("n-1", "another"), ("n-2", "uid-n-2"), ("n-1/status", "uid-n-1"), ("", "")):
         with pytest.raises(NotFound):
             images_listed(api.client, name, uid)
