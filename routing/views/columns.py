@@ -71,7 +71,8 @@ def _parameters(row: Any) -> str:
 
 def router_columns() -> list[Column]:
     return [
-        Column("name", "Router", lambda r: r.name, lambda r: f"{r.host or 'unknown'} {r.name[:8]}", heading=True),
+        Column("name", "Router", lambda r: f"{r.host or 'unknown'} {r.name}",
+               lambda r: f"{r.host or 'unknown'} {r.name[:8]}", heading=True),
         Column("address", "Address", lambda r: r.address),
         Column("config_version", "Configuration", lambda r: r.config_version,
                lambda r: f"{r.config_version}{'' if r.current is not False else ', not the newest'}", numeric=True),
