@@ -14,6 +14,7 @@ from typing import Any
 
 from routing.domain.expositions import Sample, read_samples
 
+MOST = 2**53  # what nobody counts to; also what rows can hold
 STAND_IN = "hearth_standin_info"
 
 
@@ -186,7 +187,7 @@ def _values(of: Iterable[Series], samples: Mapping[str, Sequence[Sample]]) -> li
 
 def _count(of: Iterable[Series], samples: Mapping[str, Sequence[Sample]]) -> int | None:
     values = _values(of, samples)
-    return round(sum(values)) if values and min(values) >= 0 else None
+    return round(total) if values and min(values) >= 0 and (total := sum(values)) < MOST else None
 
 
 def _single(values: Sequence[float]) -> float | None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from routing.domain.sketches import MOST as MOST_COUNT
 from routing.domain.sketches import Sketch
 
 NAMED = ("outcomes", "instances", "answers", "failures", "refusals")
@@ -60,11 +61,13 @@ class Figures:
     def merge(self, other: Figures) -> None:
         """Take in what another router, or another time, counted."""
         for name in NUMBERS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(self, name, min(getattr(self, name) + getattr(other, name), MOST_COUNT))
         for name in MOST:
             setattr(self, name, max(getattr(self, name), getattr(other, name)))
         for name in NAMED:
-            getattr(self, name).update(getattr(other, name))
+            mine = getattr(self, name)
+            for key, count in getattr(other, name).items():
+                mine[key] = min(mine[key] + count, MOST_COUNT)
         for outcome, sketch in other.ttft.items():
             self.ttft.setdefault(outcome, Sketch()).merge(sketch)
         self.overhead.merge(other.overhead)
@@ -127,7 +130,7 @@ def _whole(value: object) -> int:
 def _named(value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping) or len(value) > NAMES:
         raise ValueError("no named figures")
-    if any(not isinstance(name, str) or len(name) > LONGEST_NAME for name in value):
+    if any(not isinstance(name, str) or len(name) > LONGEST_NAME or not name.isprintable() for name in value):
         raise ValueError("no name of a figure")
     return dict(value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,9 @@ from routing.domain.policies import RoutingPolicy, policy_document
 Json = Mapping[str, Any]
 # A request for a variant without any instance waits for the first: so one that was scaled to none can come back.
 QUEUE = {"requests": 256, "seconds": 30.0}
+
+
+_PLACE = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9_][A-Za-z0-9_.-]*):([0-9]{1,5})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +48,15 @@ class PublishedEndpoint:
 
 
 def place_of(address: str, port: int) -> str:
-    """``host:port`` of an address that may lack the port; "" of none. An address of IPv6 gets its brackets."""
-    if not address:
-        return ""
+    """``host:port`` of an address that may lack the port. An address of IPv6 gets its brackets.
+
+    "" of what is none: one instance at an odd address must not keep routers from reading all the others.
+    """
+    match = _PLACE.fullmatch(place := _with_port(address, port))
+    return place if match and 0 < int(match[1]) < 65536 else ""
+
+
+def _with_port(address: str, port: int) -> str:
     if address.startswith("["):
         return address if not address.endswith("]") else f"{address}:{port}"
     if address.count(":") > 1:

@@ -13,6 +13,7 @@ from typing import Any
 
 ACCURACY = 0.01
 SMALLEST, LARGEST = 1e-6, 1e5  # seconds
+MOST = 2**53 - 1  # of one bucket; more stays that many, so that a sum can always be read back
 _RATIO = (1 + ACCURACY) / (1 - ACCURACY)
 _PER_LOG = 1 / math.log(_RATIO)
 _LOW, _HIGH = math.floor(math.log(SMALLEST) * _PER_LOG), math.ceil(math.log(LARGEST) * _PER_LOG)
@@ -31,7 +32,8 @@ class Sketch:
 
     def merge(self, other: Sketch) -> None:
         """Take in another one, as if its durations had been added here."""
-        self.buckets.update(other.buckets)
+        for bucket, count in other.buckets.items():
+            self.buckets[bucket] = min(self.buckets[bucket] + count, MOST)
 
     @property
     def count(self) -> int:
@@ -54,9 +56,10 @@ class Sketch:
         """Raises ValueError or TypeError for what to_json() never made."""
         made = cls()
         for bucket, count in _items(stored):
-            if not _LOW <= int(bucket) <= _HIGH or type(count) is not int or count < 0:
+            number = int(bucket)
+            if str(number) != bucket or not _LOW <= number <= _HIGH or type(count) is not int or not 0 <= count <= MOST:
                 raise ValueError("no bucket of a sketch")
-            made.buckets[int(bucket)] += count
+            made.buckets[number] = count
         return made
 
 

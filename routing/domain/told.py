@@ -48,8 +48,8 @@ def read_told(document: Mapping[str, Any]) -> Told:
     try:
         return Told(
             router=_matched(document["router"], _NAME),
-            host=str(document.get("host", ""))[:255],
-            address=str(document.get("address", ""))[:300],
+            host=_shown(document.get("host", ""), 255),
+            address=_shown(document.get("address", ""), 300),
             started_at=float(document["started_at"]),
             number=_whole(document["number"]),
             config_version=_version(document.get("config_version", 0)),
@@ -83,13 +83,21 @@ def _some(found: object) -> list[Any]:
 def _in_flight(found: Mapping[str, Any]) -> dict[str, int]:
     if len(found) > MOST_INSTANCES:
         raise ValueError("too many instances")
-    return {str(uid)[:64]: _whole(count) for uid, count in found.items()}
+    return {_shown(uid, 64): _whole(count) for uid, count in found.items()}
 
 
 def _whole(value: object) -> int:
     if type(value) is not int or not 0 <= value < 2**53:
         raise ValueError("no count")
     return value
+
+
+def _shown(value: object, longest: int) -> str:
+    # What no database stores as text (half a character, a NUL) would keep every later message from being stored.
+    text = str(value)[:longest]
+    if not text.isprintable():
+        raise ValueError("no text")
+    return text
 
 
 def _version(value: object) -> int:

@@ -12,11 +12,16 @@ from typing import Any
 import redis
 from django.conf import settings
 
+MOST_VERSION = 2**48
 Message = tuple[str, Mapping[str, Any]]
 CONFIG_KEY, STREAM_KEY = "hearth:routing:config", "hearth:routing:figures"
-# A version never follows a higher one, whoever is late.
+# A version never follows a higher one, whoever is late. What is no version is nothing: a place that others may write to
+# is repaired and never believed.
 _PUT = """
-if tonumber(redis.call('HGET', KEYS[1], 'version') or '0') >= tonumber(ARGV[1]) then return 0 end
+if redis.call('TYPE', KEYS[1]).ok ~= 'hash' then redis.call('DEL', KEYS[1]) end
+local there = redis.call('HGET', KEYS[1], 'version') or '0'
+if not string.find(there, '^%d+$') or #there > 15 or tonumber(there) >= 2^48 then there = '0' end
+if tonumber(there) >= tonumber(ARGV[1]) then return 0 end
 redis.call('HSET', KEYS[1], 'version', ARGV[1], 'document', ARGV[2])
 return 1
 """
@@ -28,9 +33,16 @@ def client() -> redis.Redis:
 
 
 def version_there(connection: redis.Redis) -> int:
-    """The version that routers can read now; 0 when there is none. Raises redis.RedisError."""
-    found = connection.hget(CONFIG_KEY, "version")
-    return int(found) if isinstance(found, bytes) and found.isdigit() else 0
+    """The version that routers can read now; 0 when there is none that makes sense. Raises redis.RedisError."""
+    try:
+        found = connection.hget(CONFIG_KEY, "version")
+    except redis.ResponseError as error:
+        if "WRONGTYPE" in str(error):
+            return 0
+        raise
+    if not isinstance(found, bytes) or not found.isdigit() or len(found) > 15:
+        return 0
+    return int(found) if int(found) < MOST_VERSION else 0
 
 
 def put(connection: redis.Redis, version: int, document: Mapping[str, Any]) -> None:

@@ -79,14 +79,14 @@ def _added_up(messages: list[broker.Message]) -> _Batch:
         if told.number <= numbers.get(told.router, 0):
             continue  # sent again, because the answer to the first sending was lost
         numbers[told.router] = told.number
-        at = broker.seconds_of(message_id)
-        batch.routers[told.router] = (told, _believed(at))
+        at = _believed(broker.seconds_of(message_id))  # ids of a stream can be chosen by whoever writes
+        batch.routers[told.router] = (told, at)
         for one in told.variants:
             if (pk := variants.get((one.endpoint, one.variant))) is None:
                 continue
             batch.counted.setdefault(pk, []).append(one.counted)
             for seconds in KEPT:
-                key = (pk, seconds, int(at) // seconds * seconds)
+                key = (pk, seconds, int(at.timestamp()) // seconds * seconds)
                 batch.windows.setdefault(key, Figures()).merge(one.figures)
     return batch
 

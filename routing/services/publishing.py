@@ -139,7 +139,8 @@ def _copies(endpoints: Sequence[Endpoint]) -> Mapping[UUID, list[Copy]]:
     rows = Instance.objects.filter(endpoint__in=endpoints, ready=True).exclude(address="").select_related("node")
     for row in rows.order_by("uid"):
         home = row.node.uid if row.node is not None else ""
-        found[row.endpoint_id].append(Copy(row.uid, place_of(row.address, ports[row.endpoint_id]), home))
+        if place := place_of(row.address, ports[row.endpoint_id]):
+            found[row.endpoint_id].append(Copy(row.uid, place, home))
     return found
 
 
@@ -190,10 +191,12 @@ def _put(version: int, document: Mapping[str, object]) -> None:
 
 def _write(path: Path, version: int, document: Mapping[str, object]) -> None:
     """Also as a file, for routers on this machine: whole or not at all, and for nobody else's eyes."""
-    mark = f'"version": {version}'
+    mark = f'"version": {version},'.encode()
     try:
-        if path.exists() and path.read_text()[:64].startswith("{" + mark):
-            return
+        if path.exists():
+            with path.open("rb") as there:
+                if there.read(64).startswith(b"{" + mark):
+                    return
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = path.with_name(f"{path.name}.{os.getpid()}")
         handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
