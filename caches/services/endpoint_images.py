@@ -121,7 +121,9 @@ def _ask(
     if refused is not None and now - refused.updated_at < ASK_AGAIN:
         return f"{refused.message} {refused.next_step}".strip()
     asked = Operation.objects.filter(kind=OperationKind.IMAGE_REGISTER, subject_name__in=names)
-    if asked.filter(Q(created_at__gte=rollout.created_at) | Q(state__in=ACTIVE_STATES)).exists() and refused is None:
+    # One that ended and left nothing, because somebody took its row away, is no answer for ever.
+    lately = Q(created_at__gte=max(rollout.created_at, now - ASK_AGAIN))
+    if asked.filter(lately | Q(state__in=ACTIVE_STATES)).exists() and refused is None:
         return ""
     try:
         image_register(actor=SYSTEM, reference=text, connection=connection)
