@@ -32,8 +32,12 @@ def held_port(host: str, port: int) -> socket.socket:
     """A socket that keeps the port without listening. Raises OSError when it is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     held = socket.socket(family, socket.SOCK_STREAM)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    held.bind((host, port))
+    try:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind((host, port))
+    except OSError:
+        held.close()
+        raise
     return held
 
 
