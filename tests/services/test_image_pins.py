@@ -173,6 +173,14 @@ def test_pins_follow_another_image_and_keep_it_from_being_forgotten(pool: NodePo
     assert caught.value.code == "version:user:image-pinned"
 
 
+def test_a_pin_without_pools_is_no_reason_to_fail(actor: Actor) -> None:
+    version = factories.version(image=factories.image())
+    factories.pin(of=version, artifacts=list(BOTH)).pools.clear()
+    other = factories.image()
+    assert version_image_set(actor=actor, version_id=version.pk, image_id=other.pk).image == other
+    assert not PoolLoop.objects.exists()
+
+
 def test_it_takes_no_image_that_cannot_serve(actor: Actor) -> None:
     version = factories.version()
     revoked, resolving = factories.image(revoked_at=timezone.now()), factories.image(artifact=None)
