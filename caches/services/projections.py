@@ -42,5 +42,5 @@ def _audit_deleted(node: Node) -> None:
         object_type="node",
         object_id=str(node.pk),
         object_name=node.name,
-        message="Somebody deleted its NodeCache: it is applied again, and nothing on the node changed.",
+        message="Its NodeCache was gone from the cluster: it is applied again.",
     )

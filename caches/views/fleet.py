@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import cast
 from urllib.parse import urlencode
 from uuid import UUID
 
-from csp.constants import SELF, UNSAFE_INLINE
-from csp.decorators import csp_update
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -29,7 +26,7 @@ from caches.selectors.nodes import NodeCoverage, clusters_list, last_known, node
 from caches.selectors.operations import operation_of_pool
 from caches.selectors.overview import cluster_state
 from caches.selectors.previews import node_forecast
-from caches.views.base import View, curl, filtered, may, node_url, readable, show, version_url
+from caches.views.base import curl, filtered, may, node_url, readable, show, version_url
 from caches.views.columns import entry_columns, entry_export_columns
 from caches.views.entries import entry_actions
 from caches.views.fleet_columns import forecast_columns, forecast_export_columns, node_columns, pool_columns
@@ -38,13 +35,9 @@ from controlplane.clusters.documents import ArtifactKind, NodeState
 from controlplane.clusters.models import Node, NodePool
 from controlplane.errors import Missing
 from controlplane.web.formats import bytes_text, percent_text
+from controlplane.web.live import with_charts
 from controlplane.web.tables import Table, wanted_format
 from controlplane.web.tones import look_of, words_of
-
-
-def with_charts(view: View) -> View:
-    """plotly.js writes style attributes; scripts stay strict."""
-    return cast(View, csp_update({"style-src": [SELF, UNSAFE_INLINE]})(view))
 
 
 def fleet(request: HttpRequest, suffix: str = "") -> HttpResponse:

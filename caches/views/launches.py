@@ -20,10 +20,10 @@ from caches.selectors.launch_stats import class_stats, examples, heat
 from caches.selectors.launches import Selection, choices, launch_rows, launches_list
 from caches.selectors.nodes import Targets
 from caches.views.base import curl, readable, show
-from caches.views.fleet import with_charts
 from caches.views.launch_tables import class_table, launch_table, observation_table, phase_table
 from controlplane.audit.models import AuditEvent
 from controlplane.errors import FieldError, Invalid, Missing
+from controlplane.web.live import with_charts
 from controlplane.web.tables import wanted_format
 
 SINCE = (("now-6h", "6 hours"), ("now-24h", "24 hours"), ("now-7d", "7 days"), ("now-30d", "30 days"))

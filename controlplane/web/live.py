@@ -10,13 +10,16 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from csp.constants import SELF, UNSAFE_INLINE
+from csp.decorators import csp_update
 from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.shortcuts import render
 from django.utils import timezone
 
 from controlplane.web.formats import iso_text
+from controlplane.web.people import View
 from controlplane.web.tones import Tone
 
 _VOLATILE = re.compile(
@@ -39,6 +42,11 @@ class Health:
 class Crumb:
     label: str
     url: str
+
+
+def with_charts(view: View) -> View:
+    """plotly.js writes style attributes; scripts stay strict."""
+    return cast(View, csp_update({"style-src": [SELF, UNSAFE_INLINE]})(view))
 
 
 def page(

@@ -15,6 +15,7 @@ from controlplane.accounts.models import Role
 from controlplane.errors import Clash, HearthError, Missing
 from controlplane.serving.models import Variant
 from controlplane.web.form_keys import fresh_key, once
+from controlplane.web.live import with_charts
 from controlplane.web.people import curl, may, readable, user_of
 from controlplane.web.tables import Table
 from routing.charts import ttft_chart
@@ -29,6 +30,7 @@ from routing.views.base import show
 DEFAULT_MINUTES = 15
 
 
+@with_charts
 def routing(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpResponse:
     """Policy, telemetry, instances, routers and versions of one endpoint's variant."""
     variant = _variant(request, endpoint_id)

@@ -17,6 +17,7 @@ from caches.selectors.matrix import pool_matrix
 from caches.views.fleet import HEATMAP_LINKS
 from controlplane.clusters.models import Node
 from tests import factories
+from tests.views.addresses import PAGES
 from tests.views.conftest import Stage
 from tests.views.heatmap import unpacked
 
@@ -124,7 +125,8 @@ def test_it_allows_inline_style_on_chart_pages_only(stage: Stage, victor: Client
         header = victor.get(address)["Content-Security-Policy"]
         return {name: rest for name, _, rest in (part.strip().partition(" ") for part in header.split(";"))}
 
-    assert "'unsafe-inline'" in policy("/fleet/lab.gpu")["style-src"]
+    charts = ("/fleet/lab.gpu", "/launches", PAGES["routing"](stage))
+    assert all("'unsafe-inline'" in policy(address)["style-src"] for address in charts)
     for address in ("/", "/fleet", "/pins", "/models/llama/versions/v1", "/login"):
         assert policy(address)["style-src"] == "'self'"
     for address in ("/", "/fleet/lab.gpu"):
