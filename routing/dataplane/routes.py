@@ -81,7 +81,9 @@ def route(fleet: Fleet, request: Request) -> Route | Refusal:
         found = fleet.config.by_model(read.model() if len(fleet.endpoints) > 1 else "")
         endpoint, target = fleet.endpoints.get(found.name) if found else None, text
         if endpoint is None:
-            return _unknown(f"no endpoint serves the model {read.model()!r:.80}", fleet)
+            model = read.model()
+            said = f"no endpoint is asked for by the model {model!r:.80}" if model else "the request names no model"
+            return _unknown(said, fleet)
     else:
         return Refusal(404, "routing:request:unknown-path", "nothing is served at this address", _PATHS)
     return _on(endpoint, path, target.encode("latin-1"), request, read)

@@ -129,7 +129,8 @@ def _published(endpoints: Sequence[Endpoint], routed: Mapping[UUID, RoutedEndpoi
                 hot_version=state.hot_version,
             )
         )
-    return [PublishedEndpoint(routed[one.pk].name, _models(one), by_endpoint[one.pk]) for one in endpoints]
+    models = _models_of(endpoints)
+    return [PublishedEndpoint(routed[one.pk].name, models[one.pk], by_endpoint[one.pk]) for one in endpoints]
 
 
 def _copies(endpoints: Sequence[Endpoint]) -> Mapping[UUID, list[Copy]]:
@@ -157,6 +158,17 @@ def _port(endpoint: Endpoint) -> int:
     port = worker.get("modelInvocationPort") if isinstance(worker, Mapping) else None
     number = port.get("containerPort") if isinstance(port, Mapping) else None
     return number if isinstance(number, int) and 0 < number < 65536 else DEFAULT_PORT
+
+
+def _models_of(endpoints: Sequence[Endpoint]) -> dict[UUID, list[str]]:
+    """The models by whose name each is asked for. Of two that serve one, it is the older's: a new endpoint takes no
+    requests away, and is asked for by its own name."""
+    taken: set[str] = set()
+    found = {}
+    for one in sorted(endpoints, key=lambda endpoint: endpoint.pk):
+        found[one.pk] = [name for name in _models(one) if name not in taken]
+        taken.update(found[one.pk])
+    return found
 
 
 def _models(endpoint: Endpoint) -> list[str]:

@@ -86,6 +86,17 @@ def test_a_document_that_makes_no_sense_publishes_all_the_same(chat: Endpoint) -
     assert ids() == [one.uid] and newest().document["endpoints"][0]["models"] == []
 
 
+def test_a_second_endpoint_of_one_model_takes_no_request_from_the_first(chat: Endpoint) -> None:
+    """Whatever its name: clients that name the model go on as before."""
+    second = factories.endpoint(name="another", document={"modelName": "llama"})
+    factories.variant(of=second)
+    configuration_publish()
+    assert {one["name"]: one["models"] for one in newest().document["endpoints"]} == {"chat": ["llama"], "another": []}
+    Endpoint.objects.filter(pk=chat.pk).update(gone_at=timezone.now())
+    configuration_publish()
+    assert {one["name"]: one["models"] for one in newest().document["endpoints"]} == {"another": ["llama"]}
+
+
 def test_membership_has_a_version_that_only_its_members_change(chat: Endpoint) -> None:
     one = factories.instance(of=chat)
 
