@@ -70,7 +70,7 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
     back = _way_back(rows, newest)
     context = {
         "endpoint": found,
-        "state": found.status.get("state") or "Pending",
+        "state": _state(found),
         "newest": newest,
         "current": current if newest is None or current is None or current.pk != newest.pk else None,
         "back": back,

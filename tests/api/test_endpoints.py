@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from django.conf import LazySettings
+from django.utils import timezone
 
 from caches.models import Pin, Rollout
 from caches.services.endpoint_documents import endpoint_apply_step
@@ -76,6 +77,16 @@ def test_it_shows_whatever_somebody_wrote_into_a_status(viewer_api: Api, status:
     shown = viewer_api.get(f"endpoints/{row.pk}").json()
     assert shown["rollout"] is None and shown["replicas"] == 0
     assert all(one["status"] == "Unknown" and one["last_transition"] is None for one in shown["conditions"])
+
+
+def test_one_that_the_cluster_has_no_more_is_not_what_it_was_last_seen_as(viewer_api: Api) -> None:
+    status = {"state": "DeploymentComplete", "replicas": 2}
+    row = factories.endpoint(status=status, gone_at=timezone.now())
+    shown = viewer_api.get(f"endpoints/{row.pk}").json()
+    assert (shown["state"], shown["replicas"]) == ("Gone", 0)
+    Endpoint.objects.update(gone_at=None)
+    shown = viewer_api.get(f"endpoints/{row.pk}").json()
+    assert (shown["state"], shown["replicas"]) == ("DeploymentComplete", 2)
 
 
 def test_a_dry_run_says_what_a_document_would_do_and_writes_nothing(served: EndpointWorld, rollouts_api: Api) -> None:

@@ -37,7 +37,7 @@ class EndpointSerializer(ObjectSerializer):
     name = serializers.CharField()
     kind = serializers.ChoiceField(choices=KINDS)
     generation = serializers.IntegerField(help_text="of its document")
-    state = serializers.SerializerMethodField(help_text="as its status says it; empty before it has one")
+    state = serializers.SerializerMethodField(help_text="as its status says it; Gone once the cluster has it no more")
     replicas = serializers.SerializerMethodField(help_text="pods there are")
     conditions = serializers.SerializerMethodField()
     rollout = serializers.SerializerMethodField(help_text="the newest")
@@ -46,9 +46,11 @@ class EndpointSerializer(ObjectSerializer):
     observed_at = serializers.DateTimeField()
 
     def get_state(self, row: Endpoint) -> str:
-        return str(row.status.get("state", ""))
+        return "Gone" if row.gone_at is not None else str(row.status.get("state", ""))
 
     def get_replicas(self, row: Endpoint) -> int:
+        if row.gone_at is not None:
+            return 0
         count = row.status.get("replicas")
         return count if isinstance(count, int) else 0
 
