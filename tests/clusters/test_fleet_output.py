@@ -196,7 +196,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
     made: list[dict[str, Any]] = []
 
     class Noting:
-        def __init__(self, fleet: LocalFleet, *, agent: Any, say: Callable[[str], None]) -> None:
+        def __init__(self, fleet: LocalFleet, *, agent: Any, engines: Any, say: Callable[[str], None]) -> None:
             made.append({"agent": tuple(agent), "nodes": [row.node.name for row in fleet.nodes()]})
 
         def run(self, stopping: Callable[[], bool]) -> None:

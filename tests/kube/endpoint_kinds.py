@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from controlplane.clusters.gateway import Throttled
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.install import DEFINITION, documents, install, object_path
@@ -54,9 +55,17 @@ def remove_kinds(client: KubeClient) -> None:
 
 def release(client: KubeClient, plural: str) -> None:
     """Nobody is there any more who would take the finalizers away."""
-    for item in client.get(f"{API}/{plural}")["items"]:
-        path = f"{API}/namespaces/{item['metadata']['namespace']}/{plural}/{item['metadata']['name']}"
-        client.merge(path, {"metadata": {"finalizers": None}}, manager="test")
+
+    def released() -> bool:
+        try:
+            for item in client.get(f"{API}/{plural}")["items"]:
+                path = f"{API}/namespaces/{item['metadata']['namespace']}/{plural}/{item['metadata']['name']}"
+                client.merge(path, {"metadata": {"finalizers": None}}, manager="test")
+        except Throttled:  # for moments, whenever a definition has come or gone
+            return False
+        return True
+
+    until(released, f"no {plural} is held")
 
 
 class Kubectl:

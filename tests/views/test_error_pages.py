@@ -117,6 +117,9 @@ POLICY = {
 }  # fmt: skip
 
 
+CHARTS = ("pool", "node", "routing", "launches", "launch")
+
+
 def test_it_sends_the_same_strict_headers_with_every_page(stage: Stage, olga: Client) -> None:
     addresses = {name: make(stage) for name, make in (PAGES | FORMS).items()}
     for name, address in {**addresses, "missing": "/nope", "login": "/login", "export": "/pins.csv"}.items():
@@ -124,7 +127,7 @@ def test_it_sends_the_same_strict_headers_with_every_page(stage: Stage, olga: Cl
         parts = (part.strip().partition(" ") for part in response["Content-Security-Policy"].split(";"))
         policy = {directive: rest for directive, _, rest in parts}
         styles = policy.pop("style-src")
-        assert styles == ("'self' 'unsafe-inline'" if name in ("pool", "node") else "'self'"), name
+        assert styles == ("'self' 'unsafe-inline'" if name in CHARTS else "'self'"), name
         assert policy == POLICY, name
         assert response["X-Frame-Options"] == "DENY" and response["X-Content-Type-Options"] == "nosniff", name
         assert response["Referrer-Policy"] == "same-origin" and response["X-Request-Id"], name
