@@ -68,7 +68,8 @@ def circumstances_of(launch: Launch, around: Surroundings, timeline: Timeline) -
     if node is not None and digest:
         first = not others.filter(node=node, digest=digest, began_at__lt=began).exists()
     if endpoint is not None and digest:
-        same = others.filter(endpoint=endpoint, digest=digest)
+        # By its name: one that was deleted and made again serves the same to whoever asks for it.
+        same = others.filter(endpoint__namespace=endpoint.namespace, endpoint__name=endpoint.name, digest=digest)
         new = not same.filter(state=LaunchState.READY, began_at__lt=began, ready_at__lte=began).exists()
     if endpoint is not None and launch.restart_count == 0:
         lost = others.filter(endpoint=endpoint).filter(_lost_before(began)).exclude(node=node).exists()

@@ -88,6 +88,16 @@ def test_a_second_version_is_new_again_and_the_way_back_is_not(fleet: Fleet) -> 
     assert fleet.launch("c", fleet.old, after=2 * HOUR).event_class == EventClass.COLD_POD
 
 
+def test_an_endpoint_that_was_deleted_and_made_again_serves_no_new_version(fleet: Fleet) -> None:
+    fleet.launch("a", fleet.old)
+    name = fleet.endpoint.name
+    Endpoint.objects.filter(pk=fleet.endpoint.pk).update(gone_at=T0)
+    fleet.endpoint = factories.endpoint(of=fleet.cluster, name=name)
+    assert fleet.launch("b", fleet.old, after=HOUR).event_class == EventClass.COLD_POD
+    fleet.endpoint = factories.endpoint(of=fleet.cluster, name="another")
+    assert fleet.launch("c", fleet.old, after=2 * HOUR).event_class == EventClass.NEW_VERSION
+
+
 def test_a_container_that_starts_again_is_a_warm_restart(fleet: Fleet) -> None:
     fleet.launch("a", fleet.old)
     assert fleet.launch("a", fleet.old, after=HOUR, restart=1).event_class == EventClass.WARM_RESTART
