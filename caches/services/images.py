@@ -15,7 +15,8 @@ from django.utils import timezone
 
 from caches.domain.images import ImageReference, NotAReference, parse_reference
 from caches.domain.text import plural
-from caches.models import Artifact, Image, ImageState, SourceConnection
+from caches.models import Artifact, Image, ImageState, Rollout, SourceConnection
+from caches.models.rollouts import FINAL_STATES
 from caches.selectors.images import image_pools
 from caches.services import image_resolver
 from caches.services.pool_rounds import pools_mark_dirty
@@ -26,6 +27,7 @@ from controlplane.errors import Clash, FieldError, HearthError, Invalid, Missing
 from controlplane.locks import transaction_lock
 from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind
 from controlplane.operations.services import operation_start
+from controlplane.serving.models import Endpoint
 
 DUE_AT_ONCE = 20
 
@@ -135,7 +137,7 @@ def image_restore(*, actor: Actor, image_id: UUID) -> Image:
 
 
 def image_delete(*, actor: Actor, image_id: UUID) -> None:
-    """Forget an image that no version names. Clash otherwise, and for a revoked one: its mark would be lost."""
+    """Forget an image that nothing names. Clash otherwise, and for a revoked one: its mark would be lost."""
     with transaction.atomic():
         image = Image.objects.select_for_update().filter(pk=image_id).first()
         if image is None:
@@ -152,6 +154,12 @@ def image_delete(*, actor: Actor, image_id: UUID) -> None:
                 f"A pin keeps {image.reference} on nodes.",
                 next_step="Remove the pin, or change the endpoint whose pin it is, first.",
             )
+        if (served := _served_with(image)) is not None:
+            raise Clash(
+                "image:user:served",
+                f"The endpoint {served.full_name} runs {image.reference} by the digest that this row keeps.",
+                next_step="Change the endpoint's image, or delete the endpoint, first.",
+            )
         if image.revoked_at is not None:
             raise Clash(
                 "image:user:revoked",
@@ -163,6 +171,17 @@ def image_delete(*, actor: Actor, image_id: UUID) -> None:
         image.pins.update(image=None)  # of the past
         image.delete()
         _artifact_forget(artifact_id)
+
+
+def _served_with(image: Image) -> Endpoint | None:
+    """An endpoint whose newest rollout resolved to it, also where its image cache is off; or one that may go back."""
+    live = Rollout.objects.filter(endpoint__gone_at__isnull=True, endpoint__released_at__isnull=True)
+    newest = live.order_by("endpoint_id", "-number").distinct("endpoint_id")
+    for row in newest.select_related("endpoint__cluster", "previous"):
+        back = row.previous if row.state not in FINAL_STATES else None
+        if image.pk in (row.resolved_image_id, back.resolved_image_id if back is not None else None):
+            return row.endpoint
+    return None
 
 
 def _artifact_forget(artifact_id: UUID | None) -> None:

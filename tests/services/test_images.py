@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from caches.models import Artifact, Image, ImageState
+from caches.models import Artifact, Image, ImageState, Rollout
 from caches.services.image_resolving import GIVE_UP_AFTER, image_resolve_step
 from caches.services.images import (
     image_check,
@@ -329,6 +329,22 @@ def test_it_forgets_the_digest_with_its_last_name(registry: Registry) -> None:
     assert not Artifact.objects.exists()
     with pytest.raises(Missing):
         image_delete(actor=ADA, image_id=second.pk)
+
+
+def test_an_image_that_an_endpoint_runs_is_not_forgotten(registry: Registry) -> None:
+    """Also where its cache is off, so that no pin names it: its digest would become a tag again, and all pods new."""
+    registry.push(REFERENCE, "one")
+    image = registered(REFERENCE)
+    endpoint = factories.endpoint(name="chat")
+    first = factories.rollout(of=endpoint, number=1, state="Done", resolved_image=image)
+    with pytest.raises(Clash, match="chat runs"):
+        image_delete(actor=ADA, image_id=image.pk)
+    second = factories.rollout(of=endpoint, number=2, state="Holding", previous=first)
+    with pytest.raises(Clash, match="chat runs"):
+        image_delete(actor=ADA, image_id=image.pk)  # the way back is still open
+    Rollout.objects.filter(pk=second.pk).update(state="Done")
+    image_delete(actor=ADA, image_id=image.pk)
+    assert not Artifact.objects.exists()
 
 
 def test_it_keeps_the_digest_while_a_node_holds_it(registry: Registry) -> None:
