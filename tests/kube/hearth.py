@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -242,4 +243,10 @@ def _is_leaving(pod: dict[str, Any]) -> bool:
 
 
 def _allocated(folder: Any) -> int:
-    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
+    """Bytes on the disk, while an agent works there."""
+    found = 0
+    for place, _, files in os.walk(folder):
+        for name in files:
+            with suppress(FileNotFoundError):
+                found += os.lstat(os.path.join(place, name)).st_blocks * 512
+    return found

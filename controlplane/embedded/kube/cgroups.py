@@ -51,9 +51,11 @@ def processes(name: str) -> set[int]:
     """Every process in the group or below."""
     found: set[int] = set()
     for tree in _trees():
-        for path in (tree / name).rglob("cgroup.procs"):
-            with contextlib.suppress(OSError):
-                found.update(int(line) for line in path.read_text().split())
+        # Groups come and go meanwhile: what os.walk cannot read any more it leaves out, where a glob would raise.
+        for path, _, files in os.walk(tree / name):
+            if "cgroup.procs" in files:
+                with contextlib.suppress(OSError):
+                    found.update(int(line) for line in (Path(path) / "cgroup.procs").read_text().split())
     return found
 
 
