@@ -34,6 +34,8 @@ async def serve(options: argparse.Namespace) -> None:
         print(f"metrics on port {await exposing.start(options.metrics_host, options.metrics_port)}", flush=True)
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
+    if options.metrics_socket is not None:
+        await exposing.start_at(options.metrics_socket)
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stopped.set)
     if options.follow:
@@ -72,7 +74,7 @@ def main() -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080, help="0 takes a free one")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the port (1)")
-    parser.add_argument("--metrics-port", type=int, help="serve /metrics there; with several workers not to be had")
+    parser.add_argument("--metrics-port", type=int, help="serve /metrics there, for all workers together")
     parser.add_argument("--metrics-host", default="127.0.0.1")
     parser.add_argument("--certificate", help="serve TLS with this chain (PEM)")
     parser.add_argument("--key", help="the certificate's key (PEM)")
@@ -80,12 +82,14 @@ def main() -> int:
     parser.add_argument("--grace-seconds", type=float, default=30.0, help="how long requests may run on after a stop")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    if options.workers < 1 or (options.workers > 1 and options.metrics_port is not None):
-        parser.error("--workers is 1 or more, and 1 with --metrics-port: each process has numbers of its own")
+    if options.workers < 1:
+        parser.error("--workers is 1 or more")
     if options.follow and (why := _no_broker()):
         parser.error(why)
+    parser.add_argument("--metrics-socket", type=Path, help=argparse.SUPPRESS)  # a worker's, for its parent
     if options.workers > 1:
-        return run_workers(options.workers, _for_one(options), options.host, options.port)
+        metrics = (options.metrics_host, options.metrics_port) if options.metrics_port is not None else None
+        return run_workers(options.workers, _for_one(options), options.host, options.port, metrics)
     uvloop.run(serve(options))
     return 0
 

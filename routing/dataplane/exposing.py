@@ -6,7 +6,8 @@ A small server for one path. It answers each connection once and closes it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -81,12 +82,11 @@ def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-class Exposing:
-    """Serves ``/metrics`` until ``stop``."""
+class Page:
+    """Serves ``/metrics`` until ``stop``: what ``text`` says, asked anew each time."""
 
-    def __init__(self, shared: Shared) -> None:
-        self.following: Callable[[], bool] | None = None
-        self._shared = shared
+    def __init__(self, text: Callable[[], Awaitable[str]]) -> None:
+        self._text = text
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -94,12 +94,13 @@ class Exposing:
         self._server = await asyncio.start_server(self._answer, host, port, limit=HEAD_BYTES)
         return int(self._server.sockets[0].getsockname()[1])
 
+    async def start_at(self, path: Path) -> None:
+        """Listen at a socket of the file system, for the parent process alone."""
+        self._server = await asyncio.start_unix_server(self._answer, path, limit=HEAD_BYTES)
+
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-
-    def _text(self) -> bytes:
-        return exposition(self._shared, following=self.following() if self.following else None).encode()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -107,7 +108,7 @@ class Exposing:
                 head = await reader.readuntil(b"\r\n\r\n")
             method, _, rest = head.partition(b" ")
             found = method in (b"GET", b"HEAD") and rest.split(b" ")[0].partition(b"?")[0] == b"/metrics"
-            body = self._text() if found else b"Only GET /metrics.\n"
+            body = (await self._text()).encode() if found else b"Only GET /metrics.\n"
             lines = [
                 b"HTTP/1.1 200 OK" if found else b"HTTP/1.1 404 Not Found",
                 b"content-type: text/plain; version=0.0.4; charset=utf-8",
@@ -120,3 +121,15 @@ class Exposing:
             pass
         finally:
             writer.close()
+
+
+class Exposing(Page):
+    """The page of one process. ``following`` says whether Redis answers; None where none is followed."""
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(self._exposition)
+        self.following: Callable[[], bool] | None = None
+        self._shared = shared
+
+    async def _exposition(self) -> str:
+        return exposition(self._shared, following=self.following() if self.following else None)

@@ -1,24 +1,31 @@
 """Several router processes on one port: the system spreads connections over them, and each decides for itself.
 
-The parent only holds the port, starts the processes, starts one anew that ended, and passes on the wish to end.
+The parent only holds the port, starts the processes, starts one anew that ended, passes on the wish to end, and adds up
+what they say to Prometheus.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Sequence
 from contextlib import closing
-from types import FrameType
+from dataclasses import dataclass
+from pathlib import Path
+
+from routing.dataplane.exposing import Page
+from routing.domain.summing import Tally
 
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS, LOOK_SECONDS = 1.0, 0.2
+ASK_SECONDS, ANSWER_SECONDS = 2.0, 2.0
 PARENT = "HEARTH_ROUTER_PARENT"  # the pid by which a worker sees that its parent is gone
 
 
@@ -41,36 +48,119 @@ def held_port(host: str, port: int) -> socket.socket:
     return held
 
 
-def run_workers(count: int, arguments: Sequence[str], host: str, port: int) -> int:
-    """``arguments`` of each worker but for its port. Until a signal; the exit code."""
-    ending = False
-
-    def end(number: int, frame: FrameType | None) -> None:
-        nonlocal ending
-        ending = True
-
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, end)
-    with closing(held_port(host, port)) as held:
-        port = int(held.getsockname()[1])
-        running = [_start(arguments, host, port) for _ in range(count)]
-        print(f"routing on port {port}", flush=True)
-        while not ending:
-            for place, one in enumerate(running):
-                if one.poll() is not None and not ending:
-                    log.error("router process %d ended with %s; another takes its place", one.pid, one.returncode)
-                    time.sleep(AGAIN_SECONDS)
-                    running[place] = _start(arguments, host, port)
-            time.sleep(LOOK_SECONDS)
-        for one in running:
-            one.terminate()
-        return max(one.wait() for one in running)
+def run_workers(
+    count: int, arguments: Sequence[str], host: str, port: int, metrics: tuple[str, int] | None = None
+) -> int:
+    """``arguments`` of each worker but for its port. ``metrics``: where the numbers of all are served. Until a signal;
+    the exit code."""
+    with closing(held_port(host, port)) as held, tempfile.TemporaryDirectory(prefix="hearth-router-") as folder:
+        workers = _Workers(arguments, host, int(held.getsockname()[1]), Path(folder) if metrics else None)
+        return asyncio.run(workers.run(count, metrics))
 
 
-def _start(arguments: Sequence[str], host: str, port: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, *_warnings(), "-m", "routing.dataplane", *arguments, "--host", host, "--port", str(port)]
-    environment = {**os.environ, PARENT: str(os.getpid())}
-    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+@dataclass(slots=True)
+class _Worker:
+    process: subprocess.Popen[bytes]
+    page: Path | None
+
+
+class _Workers:
+    """``folder``: where each worker has its socket for what it counts; None: nobody asks."""
+
+    def __init__(self, arguments: Sequence[str], host: str, port: int, folder: Path | None) -> None:
+        self._arguments, self._host, self._port, self._folder = arguments, host, port, folder
+        self._tally = Tally()
+        self._running: list[_Worker] = []
+        self._started = 0
+        self._ending = asyncio.Event()
+
+    async def run(self, count: int, metrics: tuple[str, int] | None) -> int:
+        for name in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(name, self._ending.set)
+        page, asking = Page(self._text), None
+        # First, so that a port that somebody has is known before anything serves.
+        shown = await page.start(*metrics) if metrics else None
+        self._running = [self._start() for _ in range(count)]
+        print(f"routing on port {self._port}", flush=True)
+        if shown is not None:
+            print(f"metrics on port {shown}", flush=True)
+            asking = asyncio.create_task(self._ask_now_and_then())
+        await self._keep()
+        for one in self._running:
+            one.process.terminate()
+        while any(one.process.poll() is None for one in self._running):
+            await asyncio.sleep(LOOK_SECONDS / 4)
+        if asking is not None:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        await page.stop()
+        return max(int(one.process.returncode) for one in self._running)
+
+    async def _keep(self) -> None:
+        while not self._ending.is_set():
+            for place, one in enumerate(self._running):
+                if one.process.poll() is None:
+                    continue
+                log.error(
+                    "router process %d ended with %s; another takes its place", one.process.pid, one.process.returncode
+                )
+                self._tally.end(one.process.pid)
+                if await self._ends_within(AGAIN_SECONDS):
+                    return
+                self._running[place] = self._start()
+            await self._ends_within(LOOK_SECONDS)
+
+    async def _ends_within(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._ending.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    def _start(self) -> _Worker:
+        self._started += 1
+        page = self._folder / str(self._started) if self._folder is not None else None
+        mine = ["--host", self._host, "--port", str(self._port), *(["--metrics-socket", str(page)] if page else [])]
+        command = [sys.executable, *_warnings(), "-m", "routing.dataplane", *self._arguments, *mine]
+        environment = {**os.environ, PARENT: str(os.getpid())}
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        return _Worker(process, page)
+
+    async def _text(self) -> str:
+        await self._ask()
+        return self._tally.text()
+
+    async def _ask_now_and_then(self) -> None:
+        """Also when nobody looks: what a process that is killed had counted since it was asked last is lost."""
+        while True:
+            await asyncio.sleep(ASK_SECONDS)
+            await self._ask()
+
+    async def _ask(self) -> None:
+        asked = list(self._running)
+        for one, text in zip(asked, await asyncio.gather(*map(_said, asked)), strict=True):
+            # One that ended meanwhile was added up already.
+            if text is not None and one in self._running and one.process.poll() is None:
+                self._tally.hear(one.process.pid, text)
+
+
+async def _said(worker: _Worker) -> str | None:
+    """None while it does not answer: what it said last counts."""
+    if worker.page is None:
+        return None
+    writer = None
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(worker.page)
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    except (OSError, TimeoutError):
+        return None
+    finally:
+        if writer is not None:
+            writer.close()
+    whole = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or -1)
+    return body.decode() if len(body) == whole else None
 
 
 def _warnings() -> list[str]:

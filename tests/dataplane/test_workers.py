@@ -56,6 +56,55 @@ def test_several_processes_share_a_port_and_one_that_dies_is_replaced(tmp_path: 
     told(test())
 
 
+def test_one_page_has_the_numbers_of_all_processes_and_they_never_fall(tmp_path: Path) -> None:
+    async def ask(port: int, times: int) -> None:
+        for _ in range(times):  # each over a connection of its own, which any of the processes may get
+            wire = Wire(*await asyncio.open_connection("127.0.0.1", port))
+            assert (await wire.ask("POST", "/v1/chat/completions", chat("x"))).status == 200
+            wire.leave()
+
+    async def answered(page: int, **labels: str) -> float:
+        wire = Wire(*await asyncio.open_connection("127.0.0.1", page))
+        reply = await wire.ask("GET", "/metrics")
+        wire.leave()
+        assert reply.status == 200
+        samples = [one for one in read_samples(reply.body.decode()) if one.name == "hearth_routing_answers_total"]
+        return sum(one.value for one in samples if labels.items() <= one.labels.items())
+
+    async def answers(page: int, wanted: int) -> None:
+        while (found := await answered(page, endpoint="chat", status="200")) != wanted:
+            assert found < wanted
+            await asyncio.sleep(0.02)
+
+    async def serves(port: int) -> None:
+        while True:
+            try:
+                return await ask(port, 1)
+            except (OSError, asyncio.IncompleteReadError):
+                await asyncio.sleep(0.05)
+
+    async def test() -> None:
+        engine = await Engine().start()
+        async with process(written(tmp_path, 1, engine), "--workers=2", "--metrics-port=0") as (made, port):
+            assert made.stdout is not None
+            page = int((await made.stdout.readline()).decode().removeprefix("metrics on port "))
+            await serves(port)
+            await until(lambda: len(children(made.pid)) == 2, "both run")
+            await ask(port, 19)
+            await answers(page, 20)
+            [gone, _] = children(made.pid)
+            os.kill(gone, signal.SIGKILL)
+            await until(lambda: gone not in children(made.pid), "it is gone")
+            await answers(page, 20)
+            await serves(port)
+            await answers(page, 21)
+            made.send_signal(signal.SIGTERM)
+            assert await made.wait() == 0
+        await engine.stop()
+
+    told(test())
+
+
 def test_a_worker_knows_that_its_parent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PARENT, raising=False)
     assert not is_orphan(), "nobody's worker"
