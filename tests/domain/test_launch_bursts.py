@@ -1,0 +1,66 @@
+"""Scaling out: what belongs together, what it found, and when the added capacity serves."""
+
+from __future__ import annotations
+
+import pytest
+
+from caches.domain.launch_bursts import GAP, Added, scale_out
+from tests.domain.launches import after
+
+GAP_SECONDS = GAP.total_seconds()
+
+
+def added(
+    began: float,
+    ready: float | None = None,
+    *,
+    hit: bool | None = None,
+    endpoint: str = "chat",
+    lacked: bool | None = None,
+) -> Added:
+    return Added(endpoint, after(began), after(ready) if ready is not None else None, hit, lacked)
+
+
+@pytest.mark.parametrize(
+    ("began", "sizes"),
+    [
+        ([], []),
+        ([0, 1], []),
+        ([0, 1, 2], [3]),
+        ([0, GAP_SECONDS, 2 * GAP_SECONDS], [3]),
+        ([0, GAP_SECONDS + 1, 2 * GAP_SECONDS + 2], []),
+        ([0, 1, 2, 1000, 1001, 1002, 1003], [3, 4]),
+        ([0, 1, 1000, 1001, 1002], [3]),
+    ],
+)
+def test_launches_that_come_together_are_one_burst(began: list[float], sizes: list[int]) -> None:
+    found = scale_out([added(at) for at in reversed(began)])
+    assert [len(one.launches) for one in found.bursts] == sizes
+    assert found.added == len(began)
+
+
+def test_endpoints_burst_for_themselves_and_what_has_none_does_not() -> None:
+    mixed = [added(at, endpoint=name) for at in range(4) for name in ("chat", "code", "")]
+    assert [one.endpoint for one in scale_out(mixed).bursts] == ["chat", "code"]
+    assert scale_out([added(0, endpoint="a"), added(1, endpoint="b"), added(2, endpoint="c")]).bursts == ()
+
+
+def test_the_time_until_capacity_serves_runs_from_the_first_launch() -> None:
+    (burst,) = scale_out([added(0, 30), added(10, 50), added(20, 200), added(30, 300)]).bursts
+    assert (burst.seconds_until(0.5), burst.seconds_until(1.0), burst.serving) == (50, 300, 4)
+
+
+def test_capacity_that_never_came_is_no_time() -> None:
+    found = scale_out([added(0, 30), added(10, 50), added(20, None)])
+    (burst,) = found.bursts
+    assert (burst.seconds_until(0.5), burst.seconds_until(1.0), burst.serving) == (50, None, 2)
+    assert (found.half_seconds, found.all_seconds) == (50, None)
+
+
+def test_hits_are_of_bursts_and_the_unprepared_of_all() -> None:
+    burst = [added(at, at + 9, hit=at > 0, lacked=at == 0) for at in range(3)]
+    alone = [added(5000, 5100, hit=False, lacked=True), added(9000, None, hit=None, lacked=None)]
+    found = scale_out([*burst, *alone])
+    assert (found.hits, found.known) == (2, 3)
+    assert (found.unprepared, found.measured, found.added) == (2, 4, 5)
+    assert found.all_seconds == 11

@@ -1,0 +1,121 @@
+"""Was caching worth it: with and without, what it cost, and when nobody can say."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from caches.domain.launch_attribution import Point
+from caches.domain.launch_comparison import Sample
+from caches.domain.launch_worth import Basis, Cost, Judged, Worth, judge
+from tests.domain.launches import T0
+
+HOUR = timedelta(hours=1)
+PINNED = T0
+GIB = 2**30
+
+
+def points(
+    count: int, seconds: float, *, missed: bool | None, hours: float = 1, fetch: float | None = None, seed: int = 1
+) -> list[Point]:
+    """Launches ``hours`` after the pin (or before it, where negative), of about ``seconds`` each."""
+    random = Random(seed)
+    made = []
+    for number in range(count):
+        length = max(0.1, random.gauss(seconds, seconds / 20))
+        phases = (None, None, fetch, None, None, None, None)
+        made.append(Point(T0 + hours * HOUR + timedelta(seconds=number), Sample(length, phases), missed))
+    return made
+
+
+def cost(copies: int, seconds_each: float) -> Cost:
+    return Cost(copies, copies * 10 * GIB, copies * 10 * GIB, copies * seconds_each, copies)
+
+
+USUAL = cost(4, 100)
+
+
+def judged(*groups: list[Point], pinned: bool = True, cost: Cost = USUAL) -> Judged:
+    return judge([one for group in groups for one in group], pinned_at=PINNED if pinned else None, cost=cost)
+
+
+def test_hits_that_are_faster_than_the_launches_before_were_worth_it() -> None:
+    found = judged(points(30, 300, missed=None, hours=-9), points(40, 40, missed=False), points(4, 320, missed=True))
+    assert (found.basis, found.worth, found.hits, found.known) == (Basis.BEFORE, Worth.YES, 40, 44)
+    assert len(found.with_cache) == 44, "misses are among those with a cache"
+    assert found.hit_saving_seconds == pytest.approx(260, abs=10)
+    assert found.saved_seconds == pytest.approx(260 * 40, rel=0.05)
+    assert found.break_even == 1
+    assert found.saving.change == pytest.approx(260, abs=15)
+    assert found.hit_share is not None and found.hit_share[0] < 40 / 44 < found.hit_share[1]
+
+
+def test_without_launches_before_those_that_missed_stand_for_them() -> None:
+    found = judged(points(30, 40, missed=False), points(25, 300, missed=True))
+    assert (found.basis, found.worth, len(found.without)) == (Basis.MISSES, Worth.YES, 25)
+
+
+def test_a_p95_that_did_not_move_is_not_said_to_have() -> None:
+    """A tenth of the launches still misses: the median is saved, the p95 is what it was."""
+    found = judged(points(100, 300, missed=None, hours=-9), points(90, 40, missed=False), points(10, 300, missed=True))
+    assert found.worth is Worth.YES
+    assert found.p95_saving.low is not None and found.p95_saving.low < 30
+
+
+@pytest.mark.parametrize(
+    ("hits", "before", "each", "worth"),
+    [
+        (40, 300.0, 100, Worth.YES),
+        (40, 40.0, 100, Worth.NO),
+        (40, 20.0, 100, Worth.NO),
+        (20, 300.0, 5000, Worth.NOT_YET),
+        (400, 300.0, 5000, Worth.YES),
+        (19, 300.0, 100, Worth.UNKNOWN),
+    ],
+)
+def test_it_is_judged_by_what_was_saved_and_what_it_took(hits: int, before: float, each: float, worth: Worth) -> None:
+    found = judged(
+        points(30, before, missed=None, hours=-9), points(hits, 40, missed=False, seed=3), cost=cost(4, each)
+    )
+    assert found.worth is worth
+
+
+def test_a_model_that_nobody_pinned_would_save_its_fetch() -> None:
+    found = judged(points(30, 300, missed=True, fetch=250.0), points(5, 50, missed=False, fetch=0.1), pinned=False)
+    assert (found.basis, found.worth) == (Basis.PHASES, Worth.EXPECTED)
+    assert found.fetch_seconds == 250.0
+    assert (found.with_cache, len(found.without)) == ((), 35)
+    unmeasured = judged(points(30, 300, missed=True), pinned=False)
+    assert (unmeasured.worth, unmeasured.fetch_seconds) == (Worth.EXPECTED, None)
+
+
+def test_nothing_is_known_of_a_model_without_launches() -> None:
+    for pinned in (True, False):
+        found = judged(pinned=pinned)
+        assert (found.basis, found.hits, found.hit_share, found.saved_seconds) == (Basis.NONE, 0, None, None)
+        assert found.worth is Worth.UNKNOWN
+
+
+def test_few_launches_are_shown_and_not_judged() -> None:
+    found = judged(points(3, 40, missed=False), points(2, 300, missed=True))
+    assert (found.basis, found.worth) == (Basis.MISSES, Worth.UNKNOWN)
+    assert found.hit_saving_seconds == pytest.approx(260, abs=40)
+
+
+def test_what_nobody_measured_is_neither_a_hit_nor_a_miss() -> None:
+    found = judged(points(30, 300, missed=None, hours=-9), points(30, 40, missed=None))
+    assert (found.hits, found.known, found.hit_share) == (0, 0, None)
+    assert (found.worth, found.saved_seconds) == (Worth.UNKNOWN, None)
+    assert found.saving.change is not None and found.saving.change > 200, "before and after differ all the same"
+
+
+def test_transfers_that_nobody_measured_have_no_break_even() -> None:
+    found = judged(points(30, 300, missed=None, hours=-9), points(30, 40, missed=False), cost=Cost(4, 40 * GIB))
+    assert (found.break_even, found.worth) == (None, Worth.YES)
+
+
+def test_a_launch_at_the_very_moment_of_the_pin_is_after_it() -> None:
+    found = judge([Point(PINNED, Sample(40.0), False)], pinned_at=PINNED, cost=Cost())
+    assert len(found.with_cache) == 1
