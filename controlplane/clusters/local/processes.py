@@ -84,6 +84,11 @@ class Agent:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         return f"{self.what} {self.name} {how}; starting it again in {self.back_off():g} s"
 
+    def kill(self) -> None:
+        """End it as a crash would: at once, and to be started again."""
+        if self.process is not None:
+            self.process.kill()
+
     def back_off(self) -> float:
         """Put the next attempt off, each time longer; the seconds until it."""
         pause: float = min(LONGEST_BACKOFF_SECONDS, 0.5 * 2 ** min(self.failures, 10))

@@ -15,7 +15,7 @@ from typing import Any
 from controlplane.clusters import codec
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.endpoints import EndpointName, ObservedEndpoint
-from controlplane.clusters.gateway import Kind
+from controlplane.clusters.gateway import ClusterEvent, Kind
 from controlplane.clusters.local.nodes import POOL_LABEL, LocalNode, valid_name
 from controlplane.clusters.local.store import Session, Store, Stored
 from controlplane.errors import Invalid
@@ -56,12 +56,7 @@ def endpoint_serve(
             f"{name!r:.80} or {pool!r:.80} cannot be the name of an endpoint or a pool.",
             next_step="Use lower case letters, digits and dashes, at most 63.",
         )
-    if not 0 <= replicas <= MOST_REPLICAS:
-        raise Invalid(
-            "fleet:user:bad-replicas",
-            f"{replicas} engines are no number for this.",
-            next_step=f"Give a number from 0 to {MOST_REPLICAS}.",
-        )
+    replicas_check(replicas)
     with store.write() as session:
         known = session.get(Kind.ENDPOINT, name)
         before = codec.loads(LocalEndpoint, known.spec) if known is not None else None
@@ -74,9 +69,25 @@ def endpoint_serve(
             pool=pool,
             created_at=before.created_at if before is not None else datetime.now(UTC),
         )
-        status = known.status if known is not None else None
-        session.put(Kind.ENDPOINT, name, endpoint.uid, spec=codec.dumps(endpoint), status=status)
+        endpoint_put(session, endpoint)
     return endpoint
+
+
+def replicas_check(replicas: int) -> None:
+    """Invalid for a number of engines that nobody may ask for."""
+    if not 0 <= replicas <= MOST_REPLICAS:
+        raise Invalid(
+            "fleet:user:bad-replicas",
+            f"{replicas} engines are no number for this.",
+            next_step=f"Give a number from 0 to {MOST_REPLICAS}.",
+        )
+
+
+def endpoint_put(session: Session, endpoint: LocalEndpoint) -> None:
+    """Write the endpoint; what is known of its engines stays."""
+    known = session.get(Kind.ENDPOINT, endpoint.name)
+    status = known.status if known is not None else None
+    session.put(Kind.ENDPOINT, endpoint.name, endpoint.uid, spec=codec.dumps(endpoint), status=status)
 
 
 def endpoint_end(store: Store, name: str) -> bool:
@@ -171,15 +182,16 @@ def placed(
         for consumer in own[endpoint.replicas :]:
             ended.append(consumer)
             kept.remove(consumer)
-        able = [one for one in nodes if _able(one, endpoint)]
+        able = [one for one in nodes if takes_engines(one, endpoint)]
         for _ in range(endpoint.replicas - len(own) if able else 0):
             node = min(able, key=lambda one: _rank(one, endpoint, kept, warm))
-            kept.append(_engine(endpoint, node))
+            kept.append(engine_made(endpoint, node))
             made.append(kept[-1])
     return made, ended
 
 
-def _able(node: LocalNode, endpoint: LocalEndpoint) -> bool:
+def takes_engines(node: LocalNode, endpoint: LocalEndpoint) -> bool:
+    """Whether new engines of the endpoint may go there."""
     in_pool = not endpoint.pool or node.labels.get(POOL_LABEL) == endpoint.pool
     return in_pool and node.schedulable and not node.stopped
 
@@ -192,7 +204,8 @@ def _rank(
     return same, (node.uid, endpoint.digest) not in warm, len(there), node.name
 
 
-def _engine(endpoint: LocalEndpoint, node: LocalNode) -> Consumer:
+def engine_made(endpoint: LocalEndpoint, node: LocalNode) -> Consumer:
+    """A new engine of the endpoint on the node; nothing is written."""
     uid = str(uuid.uuid4())
     return Consumer(
         uid=uid,
@@ -202,3 +215,16 @@ def _engine(endpoint: LocalEndpoint, node: LocalNode) -> Consumer:
         digests=frozenset({endpoint.digest}),
         labels={ENDPOINT_LABEL: endpoint.name},
     )
+
+
+def event_of(engine: Consumer, reason: str, message: str, run: int = 0) -> ClusterEvent:
+    """Something that happens to the engine now; ``run`` is the restart count of the run that it is about."""
+    return ClusterEvent(
+        uid=str(uuid.uuid4()), at=datetime.now(UTC), object_kind="Engine", object_name=engine.name,
+        object_uid=engine.uid, reason=reason, message=message[:1000], restart_count=run,
+    )  # fmt: skip
+
+
+def scheduled(engine: Consumer) -> ClusterEvent:
+    """The beginning of its launch."""
+    return event_of(engine, "Scheduled", f"{engine.name} was placed on {engine.node_name}.")

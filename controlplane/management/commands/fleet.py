@@ -21,6 +21,7 @@ from controlplane.clusters.gateway import Conflict, GatewayError, NotFound
 from controlplane.clusters.local.engines import DEFAULT_ENGINE, Engines
 from controlplane.clusters.local.fleet import DEFAULT_POOLS, FleetNode, LocalFleet, PoolLayout
 from controlplane.clusters.local.nodes import POOL_LABEL
+from controlplane.clusters.local.scaling import endpoint_scale, engine_kill
 from controlplane.clusters.local.serving import ENDPOINT_LABEL, endpoint_end, endpoint_serve, engines_all
 from controlplane.clusters.local.sizes import format_size, parse_size
 from controlplane.clusters.local.supervisor import DEFAULT_AGENT, Supervisor
@@ -60,6 +61,12 @@ class Command(BaseCommand):
         serve.add_argument("--model", default="", help="what clients call it (the endpoint's name)")
         serve.add_argument("--pool", default="", help="whose nodes may have an engine (any)")
         verbs.add_parser("unserve", help="the reverse of serve").add_argument("name")
+        scale = verbs.add_parser("scale", help="more or fewer engines of what is served")
+        scale.add_argument("name", help="of the endpoint")
+        scale.add_argument("replicas", type=_count, help="engines")
+        scale.add_argument("--node", default="", help="where new ones go (where a copy is, else where it is quiet)")
+        kill = verbs.add_parser("kill", help="crash an engine; it is started again")
+        kill.add_argument("name", help="the engine's, or its endpoint's")
         verbs.add_parser("engines", help="the engines, where they are and where they answer")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -132,6 +139,12 @@ def _answer(fleet: LocalFleet, options: Mapping[str, Any]) -> str:
         return f"{endpoint.name} is served by {endpoint.replicas} engines ({endpoint.uid})"
     if verb == "unserve":
         return f"{name} is served no more" if endpoint_end(fleet.store, name) else f"{name} was not served"
+    if verb == "scale":
+        endpoint = endpoint_scale(fleet, name, options["replicas"], node=options["node"])
+        return f"{endpoint.name} is served by {endpoint.replicas} engines ({endpoint.uid})"
+    if verb == "kill":
+        engine = engine_kill(fleet, name)
+        return f"{engine.name.rpartition('/')[2]} on {engine.node_name} is killed, and starts again"
     if verb == "engines":
         return _engines(fleet)
     if verb == "use":
