@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from routing.domain.engine_figures import EngineFigures
 from routing.domain.sketches import MOST as MOST_COUNT
 from routing.domain.sketches import Sketch
 
@@ -25,6 +26,7 @@ class Figures:
 
     ``ttft`` by outcome: from the whole request to the first byte of the answer's body. ``overhead``: until it was sent
     on. ``waited``: in the queue. ``answers`` by class (2xx), ``failures`` of instances by kind. Seconds.
+    ``engines``: what they said of themselves, by instance.
     """
 
     requests: int = 0
@@ -44,6 +46,12 @@ class Figures:
     ttft: dict[str, Sketch] = field(default_factory=dict)
     overhead: Sketch = field(default_factory=Sketch)
     waited: Sketch = field(default_factory=Sketch)
+    engines: dict[str, EngineFigures] = field(default_factory=dict)
+
+    def engine(self, uid: str) -> EngineFigures:
+        if (found := self.engines.get(uid)) is None:
+            found = self.engines[uid] = EngineFigures()
+        return found
 
     def first_byte(self, outcome: str, seconds: float) -> None:
         if (sketch := self.ttft.get(outcome)) is None:
@@ -72,6 +80,8 @@ class Figures:
             self.ttft.setdefault(outcome, Sketch()).merge(sketch)
         self.overhead.merge(other.overhead)
         self.waited.merge(other.waited)
+        for uid, said in other.engines.items():
+            self.engine(uid).merge(said)
 
     def to_json(self) -> dict[str, Any]:
         """Without what is empty."""
@@ -82,6 +92,8 @@ class Figures:
         for name, sketch in (("overhead", self.overhead), ("waited", self.waited)):
             if sketch.buckets:
                 made[name] = sketch.to_json()
+        if self.engines:
+            made["engines"] = {uid: said.to_json() for uid, said in self.engines.items()}
         return made
 
     @classmethod
@@ -98,6 +110,8 @@ class Figures:
             made.ttft[outcome] = Sketch.from_json(sketch)
         made.overhead = Sketch.from_json(stored.get("overhead", {}))
         made.waited = Sketch.from_json(stored.get("waited", {}))
+        for uid, said in _named(stored.get("engines", {})).items():
+            made.engines[uid] = EngineFigures.from_json(said)
         return made
 
     @property
@@ -114,7 +128,7 @@ class Figures:
         return self.cached_tokens / self.prompt_tokens if self.told and self.prompt_tokens else None
 
 
-def fair_band(instances: int) -> tuple[float, float]:
+def fair_band(instances: float) -> tuple[float, float]:
     """The shares of requests between which an instance is neither idle nor hot: the even share, less 7 and more 8
     percent of it, as the managed feature was measured with (13.3 to 15.4 % of seven)."""
     even = 1 / instances if instances else 0.0

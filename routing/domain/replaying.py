@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from routing.domain.deciding import Outcome, Situation, decide, key_of, local_threshold
+from routing.domain.deciding import Key, Outcome, Situation, decide, key_of, local_threshold
 from routing.domain.engine_model import EngineModel, EngineShape, Served
 from routing.domain.hotset import Counted, HotSet, Sketch, aged, hot_set, merged
 from routing.domain.keys import Boundary
@@ -24,13 +24,15 @@ HOT_SET_SECONDS, AT_FIRST_SECONDS, YOUNG_SECONDS = 10.0, 1.0, 60.0  # how often 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One request as it was recorded. ``at`` in seconds from the first; ``blocks`` as EngineModel.serve takes them."""
+    """One request as it was recorded. ``at`` in seconds from the first; ``blocks`` as EngineModel.serve takes them;
+    ``own``: the digest of a key that the client named, 0 without."""
 
     at: float
     boundaries: tuple[Boundary, ...]
     blocks: tuple[int, ...]
     tokens: int
     output_tokens: int
+    own: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ class Replayed:
 
 @dataclass(slots=True)
 class _Router:
-    in_flight: dict[str, int] = field(default_factory=dict)
+    situation: Situation
+    in_flight: dict[str, int]
     sketch: Sketch = field(default_factory=Sketch)
 
 
@@ -83,12 +86,13 @@ class Replay:
     ) -> None:
         self._policy, self._members = policy, tuple(members)
         self._engines = {one.id: EngineModel(shape or EngineShape()) for one in members}
-        self._routers = [_Router() for _ in range(routers)]
         parameters = policy.prefix_aware
         self._limit = parameters.prefix_length if parameters else 0
         self._threshold = local_threshold(parameters.concurrency_threshold, routers) if parameters else 0
         self._draws = random.Random(seed)
         self._hot, self._counted, self._published_at = HotSet(), Counted(), 0.0
+        counts: list[dict[str, int]] = [{} for _ in range(routers)]
+        self._routers = [_Router(self._situation(one), one) for one in counts]
         self._ends: list[tuple[float, int, str]] = []
         self._total: Counter[str] = Counter()
         self._most = 0
@@ -122,18 +126,20 @@ class Replay:
         self._chosen = self._draws.randrange(len(self._routers))
         router = self._routers[self._chosen]
         found = [one for one in request.boundaries if one.depth <= self._limit]
-        situation = Situation(
-            self._policy, self._members, self._hot.digests, frozenset(), router.in_flight, self._threshold
-        )
+        own = self._own(request)
         decision = decide(
-            situation, lambda: key_of(self._policy, found, self._hot.digests), self._draws.getrandbits(64)
+            router.situation, lambda: own or key_of(self._policy, found, self._hot.digests), self._draws.getrandbits(64)
         )
-        if found and router.sketch.samples():
+        if found and own is None and router.sketch.samples():
             router.sketch.add((one.digest for one in found), self._hot.digests)
         router.in_flight[decision.instance] = router.in_flight.get(decision.instance, 0) + 1
         self._total[decision.instance] += 1
         self._most = max(self._most, self._total[decision.instance])
         return decision.instance, decision.outcome
+
+    def _own(self, request: Recorded) -> Key | None:
+        named = self._policy.extensions.body_key or self._policy.extensions.key_header
+        return Key(request.own, override=True) if request.own and named else None
 
     def _pass(self, now: float) -> None:
         """What happened until now: requests ended, hot sets were published."""
@@ -146,5 +152,11 @@ class Replay:
         ):
             self._published_at += period
             self._counted = aged(self._counted, merged(router.sketch.take() for router in self._routers))
-            fraction = self._policy.extensions.hot_fraction
+            before, fraction = self._hot.version, self._policy.extensions.hot_fraction
             self._hot = hot_set(self._hot, self._counted, len(self._members), fraction)
+            if self._hot.version != before:
+                for one in self._routers:
+                    one.situation = self._situation(one.in_flight)
+
+    def _situation(self, in_flight: dict[str, int]) -> Situation:
+        return Situation(self._policy, self._members, self._hot.digests, frozenset(), in_flight, self._threshold)

@@ -1,0 +1,207 @@
+"""Another strategy or membership on recorded requests, beside what happened: two runs of one model of engines.
+
+What happened is run through the same engine model, each request where it really went, so that the difference of the
+two columns is the strategy's, whatever the model gets wrong. The model's measures are taken from the recording where it
+says enough.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from routing.domain.deciding import Outcome
+from routing.domain.engine_model import EngineModel, EngineShape
+from routing.domain.figures import fair_band
+from routing.domain.keys import CHUNK
+from routing.domain.placement import Member
+from routing.domain.policies import RoutingPolicy, RoutingStrategy
+from routing.domain.recordings import DEEPEST, Kept, Recording
+from routing.domain.replaying import Recorded, Replay
+
+FEWEST = 20  # requests from which a measure of the model is taken
+CACHES = (8, 32, 128, 512, 2048, 8192)  # blocks that are tried for the cache of an engine
+TRIED_ON = 3000  # requests
+CHARACTERS_OF_A_TOKEN = 4.0
+SPILLED = (Outcome.SIBLING, Outcome.SPILL)
+KEYED = (Outcome.PRIMARY, *SPILLED, Outcome.SATURATED)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Of one run. ``ttft`` in seconds: p50, p95, p99. ``shares`` by instance, ``band`` between which one is fair.
+    ``spill`` and ``saturated``: of the requests with a key; None where the strategy has none."""
+
+    hit_rate: float
+    ttft: tuple[float, float, float]
+    shares: dict[str, float]
+    band: tuple[float, float]
+    spill: float | None
+    saturated: float | None
+
+    @property
+    def outside(self) -> int:
+        """Instances whose share is not fair."""
+        return sum(not self.band[0] <= share <= self.band[1] for share in self.shares.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """``measured_hit_rate`` is what answers said; ``happened`` and ``tried`` are the model's."""
+
+    requests: int
+    passed: int
+    seconds: float
+    measured_hit_rate: float | None
+    happened: Column
+    tried: Column
+    shape: EngineShape
+    assumptions: tuple[str, ...]
+
+
+def members_of(current: Sequence[Member], count: int) -> tuple[Member, ...]:
+    """``count`` instances: those that are there, in their order, and new ones beside them. Those that are away go."""
+    kept = tuple(current[:count])
+    return kept + tuple(Member(f"new-{number}") for number in range(1, count - len(kept) + 1))
+
+
+def try_out(recording: Recording, policy: RoutingPolicy, members: Sequence[Member], routers: int) -> Trial:
+    """``members`` is not empty. Both runs begin with empty caches."""
+    requests = recording.requests
+    shape, measured = measured_shape(requests)
+    ready = ready_for(requests, shape)
+    run = Replay(policy, members, routers=routers, shape=shape).run(ready)
+    spill, saturated = _parts(run.outcomes)
+    ttft = (run.ttft_at(0.5), run.ttft_at(0.95), run.ttft_at(0.99))
+    return Trial(
+        len(requests),
+        recording.passed,
+        recording.seconds,
+        measured_hit_rate(requests),
+        as_it_happened(requests, ready, shape),
+        Column(run.hit_rate, ttft, run.shares, fair_band(len(members)), spill, saturated),
+        shape,
+        tuple(_assumptions(recording, policy, shape, measured, routers)),
+    )
+
+
+def measured_hit_rate(requests: Sequence[Kept]) -> float | None:
+    """Of those whose answers said so; None when none did."""
+    told = [one for one in requests if one.prompt_tokens and one.cached_tokens is not None]
+    whole = sum(one.prompt_tokens or 0 for one in told)
+    return sum(one.cached_tokens or 0 for one in told) / whole if whole else None
+
+
+def measured_shape(requests: Sequence[Kept]) -> tuple[EngineShape, bool]:
+    """What the engines seem to be, and whether the requests said enough to tell; otherwise the usual shape."""
+    sized = [one for one in requests if one.prompt_tokens and 0 < one.depth < DEEPEST]
+    ratio = 1 / CHARACTERS_OF_A_TOKEN
+    if len(sized) >= FEWEST:
+        ratio = sum(one.prompt_tokens or 0 for one in sized) / sum(one.depth for one in sized)
+    shape = EngineShape(block_tokens=max(1, round(CHUNK * ratio)))
+    prefill = [
+        (one.prompt_tokens - (one.cached_tokens or 0)) / one.ttft
+        for one in requests
+        if one.prompt_tokens and one.ttft and one.prompt_tokens > (one.cached_tokens or 0)
+    ]
+    decode = [
+        (one.output_tokens - 1) / (one.seconds - one.ttft)
+        for one in requests
+        if one.output_tokens and one.output_tokens > 1 and one.ttft and one.seconds and one.seconds > one.ttft
+    ]
+    if len(prefill) < FEWEST or len(decode) < FEWEST:
+        return _fitted(requests, shape), False
+    rates = max(statistics.median(prefill), 1.0), max(statistics.median(decode), 0.01)
+    return _fitted(requests, replace(shape, prefill_rate=rates[0], decode_rate=rates[1])), True
+
+
+def _fitted(requests: Sequence[Kept], shape: EngineShape) -> EngineShape:
+    """With the cache whose hits come nearest to the measured ones; of equals the smallest."""
+    some = requests[:TRIED_ON]
+    measured = measured_hit_rate(some)
+    if measured is None or len(some) < FEWEST:
+        return shape
+    shapes = [replace(shape, cache_blocks=blocks) for blocks in CACHES]
+    ready = ready_for(some, shape)
+    return min(shapes, key=lambda one: round(abs(as_it_happened(some, ready, one).hit_rate - measured), 3))
+
+
+def ready_for(requests: Sequence[Kept], shape: EngineShape) -> list[Recorded]:
+    """As the model takes them."""
+    begun = requests[0].at if requests else 0.0
+    per_unit = shape.block_tokens / CHUNK
+    return [
+        Recorded(
+            at=one.at - begun,
+            boundaries=one.boundaries,
+            blocks=tuple(each.digest for each in one.boundaries if each.depth % CHUNK == 0),
+            tokens=one.prompt_tokens or max(1, round(one.depth * per_unit)),
+            output_tokens=one.output_tokens or 0,
+            own=one.own,
+        )
+        for one in requests
+    ]
+
+
+def as_it_happened(requests: Sequence[Kept], ready: Sequence[Recorded], shape: EngineShape) -> Column:
+    """Every request where it went."""
+    engines: dict[str, EngineModel] = {}
+    served = []
+    for one, request in zip(requests, ready, strict=True):
+        engine = engines.get(one.instance) or engines.setdefault(one.instance, EngineModel(shape))
+        served.append(engine.serve(request.at, request.blocks, request.tokens, request.output_tokens))
+    placed = Counter(one.instance for one in requests)
+    spill, saturated = _parts(Counter(one.outcome for one in requests))
+    times = sorted(one.ttft_seconds for one in served)
+    tokens = sum(one.tokens for one in served)
+    return Column(
+        sum(one.hit_tokens for one in served) / tokens if tokens else 0.0,
+        (_at(times, 0.5), _at(times, 0.95), _at(times, 0.99)),
+        {uid: count / len(requests) for uid, count in sorted(placed.items())},
+        fair_band(len(placed)),
+        spill,
+        saturated,
+    )
+
+
+def _at(times: Sequence[float], part: float) -> float:
+    return times[min(len(times) - 1, int(part * len(times)))] if times else 0.0
+
+
+def _parts(outcomes: Mapping[Any, int]) -> tuple[float | None, float | None]:
+    keyed = sum(outcomes.get(one, 0) for one in KEYED)
+    if not keyed:
+        return None, None
+    return sum(outcomes.get(one, 0) for one in SPILLED) / keyed, outcomes.get(Outcome.SATURATED, 0) / keyed
+
+
+def _assumptions(
+    recording: Recording, policy: RoutingPolicy, shape: EngineShape, measured: bool, routers: int
+) -> Iterator[str]:
+    whose = "as they were measured" if measured else "which are not measured: too few answers say how long they took"
+    yield (
+        "Both columns are computed by a model of an engine that begins empty and reads one prompt after the other: "
+        f"{shape.prefill_rate:,.0f} prompt tokens and, for each request, {shape.decode_rate:,.0f} tokens a second, "
+        f"{whose}. Times compare the two; they are no promise."
+    )
+    known = measured_hit_rate(recording.requests) is not None
+    yield (
+        f"An engine's cache holds {shape.cache_blocks:,} beginnings of {CHUNK:,} characters: "
+        + ("the size that comes nearest to the hits that were measured." if known else "nobody said how many.")
+    )
+    if recording.passed:
+        whole = recording.passed + len(recording.requests)
+        yield (
+            f"{len(recording.requests):,} of {whole:,} requests were recorded. In a part of the traffic fewer "
+            "beginnings meet again than in all of it, and engines are less busy."
+        )
+    config = policy.prefix_aware
+    if config is not None and config.prefix_length % CHUNK:
+        yield f"Digests were kept every {CHUNK:,} characters, so PrefixLength counts as the multiple below it."
+    if policy.strategy is RoutingStrategy.PREFIX_AWARE and policy.extensions.key_header:
+        yield "A key in a header counts where the policy of that time named the same header."
+    if routers > 1:
+        yield f"{routers} router processes share the requests by chance, each with its part of the threshold."

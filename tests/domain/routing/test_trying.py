@@ -1,0 +1,131 @@
+"""A strategy on recorded requests beside what happened: the same model, and what it assumes is said."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from routing.domain.keys import Audience, boundaries
+from routing.domain.placement import Member
+from routing.domain.policies import read_policy
+from routing.domain.recordings import Kept, Recording
+from routing.domain.trying import as_it_happened, measured_shape, members_of, ready_for, try_out
+
+FOUR = [Member(f"pod-{number}") for number in range(4)]
+PREFIX = {
+    "RoutingStrategy": "PREFIX_AWARE",
+    "PrefixAwareRoutingConfig": {"PrefixLength": 8192, "ConcurrencyThreshold": 64},
+}
+RANDOM = read_policy({"RoutingStrategy": "RANDOM"})
+
+
+def kept(at: float, text: str, instance: str, **fields: Any) -> Kept:
+    found = tuple(boundaries(b"a secret of 16 b", Audience("e", "v"), [text], 65536))
+    return Kept(at, found, **{"own": 0, "outcome": "Random", "instance": instance, **fields})
+
+
+def traffic(count: int = 400, groups: int = 40, **fields: Any) -> Recording:
+    """Chats over documents of four kilobytes, spread at random over four instances."""
+    draws = random.Random(3)
+    return Recording(
+        tuple(
+            kept(number * 0.5, f"{draws.randrange(groups):<4096}{number:<512}", f"pod-{draws.randrange(4)}", **fields)
+            for number in range(count)
+        )
+    )
+
+
+TALKS = traffic()
+
+
+def test_prefix_aware_beats_the_random_that_happened() -> None:
+    trial = try_out(TALKS, read_policy(PREFIX), FOUR, 1)
+    assert trial.requests == 400 and trial.tried.hit_rate > trial.happened.hit_rate + 0.1
+    assert trial.tried.ttft[0] <= trial.happened.ttft[0] and trial.happened.spill is None and trial.tried.spill == 0
+    assert set(trial.happened.shares) == set(trial.tried.shares) == {one.id for one in FOUR}
+    assert sum(trial.tried.shares.values()) == pytest.approx(1) and trial.tried.band[0] < 0.25 < trial.tried.band[1]
+
+
+def test_what_happened_is_where_each_request_went() -> None:
+    one = Recording((kept(0, "x" * 2048, "a"), kept(9, "x" * 2048, "b"), kept(18, "x" * 2048, "b")))
+    trial = try_out(one, RANDOM, FOUR, 1)
+    assert trial.happened.shares == {"a": pytest.approx(1 / 3), "b": pytest.approx(2 / 3)}
+    assert trial.happened.hit_rate == pytest.approx(511 / 1536), "an engine computes the last token anyway"
+
+
+def test_the_same_recording_gives_the_same_answer() -> None:
+    assert try_out(TALKS, read_policy(PREFIX), FOUR, 3) == try_out(TALKS, read_policy(PREFIX), FOUR, 3)
+
+
+def test_more_instances_take_their_share_and_fewer_give_theirs_away() -> None:
+    for count in (1, 3, 4, 6):
+        trial = try_out(TALKS, read_policy(PREFIX), members_of(FOUR, count), 1)
+        assert len(trial.tried.shares) == count
+    assert [one.id for one in members_of(FOUR, 6)][4:] == ["new-1", "new-2"]
+    assert members_of([], 2) == (Member("new-1"), Member("new-2"))
+
+
+def test_the_model_is_measured_where_answers_say_enough() -> None:
+    told: dict[str, Any] = {"prompt_tokens": 1152, "cached_tokens": 128, "output_tokens": 21, "ttft": 0.5, "seconds": 2.5}
+    shape, measured = measured_shape(traffic(60, **told).requests)
+    assert measured and shape.block_tokens == 256
+    assert shape.prefill_rate == pytest.approx(2048) and shape.decode_rate == pytest.approx(10)
+    shape, measured = measured_shape(traffic(10, **told).requests)
+    assert not measured and shape.prefill_rate == 15_000
+    assert not measured_shape(TALKS.requests)[1] and not measured_shape(())[1]
+    odd: dict[str, Any] = {"prompt_tokens": 5, "cached_tokens": 5, "output_tokens": 1, "ttft": 0.0, "seconds": 0.0}
+    assert not measured_shape(traffic(60, **odd).requests)[1], "times of nothing divide nothing"
+
+
+def test_the_cache_is_the_one_whose_hits_come_nearest() -> None:
+    shape, _ = measured_shape(TALKS.requests)
+    for blocks in (8, 128, 2048):
+        wanted = as_it_happened(TALKS.requests, ready_for(TALKS.requests, shape), replace(shape, cache_blocks=blocks))
+        hits = round(1152 * wanted.hit_rate)
+        told = traffic(prompt_tokens=1152, cached_tokens=hits)
+        found, _ = measured_shape(told.requests)
+        again = as_it_happened(told.requests, ready_for(told.requests, found), found)
+        assert again.hit_rate == pytest.approx(wanted.hit_rate, abs=0.02), blocks
+
+
+def test_a_key_that_a_client_named_counts_where_the_policy_takes_it() -> None:
+    named = Recording(tuple(kept(number, f"{number:<3000}", "a", own=77) for number in range(50)))
+    policy = {**PREFIX, "RoutingExtensions": {"body_key": True}}
+    assert max(try_out(named, read_policy(policy), FOUR, 1).tried.shares.values()) == 1
+    policy = {**PREFIX, "RoutingExtensions": {"body_key": False}}
+    assert max(try_out(named, read_policy(policy), FOUR, 1).tried.shares.values()) < 0.7
+
+
+def test_requests_without_any_text_are_replayed_too() -> None:
+    trial = try_out(Recording(tuple(kept(number, "", "a") for number in range(8))), read_policy(PREFIX), FOUR, 2)
+    assert trial.requests == 8 and trial.tried.hit_rate == 0 and trial.tried.spill is None
+
+
+@pytest.mark.parametrize(
+    ("recording", "policy", "routers", "words"),
+    [
+        (TALKS, RANDOM, 1, "not measured: too few answers"),
+        (TALKS, RANDOM, 1, "nobody said how many"),
+        (Recording(TALKS.requests, 1200), RANDOM, 1, "400 of 1,600 requests were recorded"),
+        (TALKS, RANDOM, 4, "4 router processes"),
+        (TALKS, read_policy({**PREFIX, "PrefixAwareRoutingConfig": {"PrefixLength": 1500, "ConcurrencyThreshold": 9}}),
+         1, "counts as the multiple below"),
+        (TALKS, read_policy({**PREFIX, "RoutingExtensions": {"key_header": "x-session-id"}}), 1, "key in a header"),
+    ],
+)  # fmt: skip
+def test_it_says_what_it_assumes(recording: Recording, policy: Any, routers: int, words: str) -> None:
+    said = try_out(recording, policy, FOUR, routers).assumptions
+    assert any(words in one for one in said), said
+
+
+def test_nothing_recorded_gives_nothing() -> None:
+    trial = try_out(Recording(), RANDOM, FOUR, 1)
+    assert (trial.requests, trial.happened.hit_rate, trial.tried.ttft, trial.measured_hit_rate) == (
+        0,
+        0,
+        (0, 0, 0),
+        None,
+    )
