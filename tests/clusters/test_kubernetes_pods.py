@@ -167,6 +167,14 @@ def test_it_tells_what_people_want_to_know_of_it() -> None:
     assert (consumer.ready, consumer.restart_count, consumer.labels) == (True, 3, {"app": "engine"})
 
 
+def test_one_on_its_way_out_gets_nothing_new_whatever_its_kubelet_says() -> None:
+    leaving = pod(container(("store", FOLDER_A)))
+    leaving["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-30T08:00:00Z"
+    consumer = consumer_of(leaving, "node-uid")
+    assert consumer is not None and not consumer.ready and consumer.digests, "it still holds what it reads"
+
+
 @pytest.mark.parametrize(
     "odd",
     [

@@ -16,12 +16,13 @@ import pytest
 from controlplane.embedded.kube.cluster import KubeCluster
 from tests.kube.real import InstalledKube
 
-# It is ready once its model is there, says what it serves, and ends when it is told to.
+# It is ready once its model is there, says what it serves (after ?seconds=), and ends when it is told to.
 SERVER = """
-import http.server, json, os, signal
+import http.server, json, os, signal, time, urllib.parse
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 ROOT = "/opt/ml/model"
 class Handler(http.server.BaseHTTPRequestHandler):
+    wbufsize = -1  # an answer goes out whole or not at all
     def do_GET(self):
         files = {name: os.path.getsize(f"{ROOT}/{name}") for name in sorted(os.listdir(ROOT)) if name[0] != "."}
         said = {"files": files, "pod": os.uname().nodename, "build": os.environ["BUILD"]}

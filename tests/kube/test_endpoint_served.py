@@ -17,6 +17,7 @@ from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.serving.models import Endpoint, Instance
 from tests.kube.endpoint_kinds import MANIFESTS, Kubectl, endpoint_kinds
 from tests.kube.endpoint_server import Requests, build, server_image
+from tests.kube.endpoint_routed import scaled_behind_a_router
 from tests.kube.endpoint_walk import (
     NAME,
     PATH,
@@ -81,6 +82,7 @@ def test_the_printed_manifest_is_served_changed_scaled_and_leaves_nothing(
     with Requests(hearth.kube, f"{SERVICE}:8000/proxy/", WORK) as requests:
         other_weights_and_back(walk, requests, SMALL, NEXT)
         cache_off_and_on(walk, requests, SMALL)
+    valkey_url: str,
         no_room_then_another_image(walk, requests, SMALL, LARGE, another)
         for start in five_at_once_while_a_node_joins(walk, requests, SMALL):
             measured("request_to_ready", str(start))

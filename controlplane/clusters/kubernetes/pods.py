@@ -38,13 +38,20 @@ def consumer_of(pod: Json, node_uid: str, *, ended: bool = False) -> Consumer | 
         node_name=spec["nodeName"],
         node_uid=node_uid,
         digests=digests,
-        ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ()),
+        ready=_ready(metadata, status),
         # The warm-up's container ends once when it is done, which is no restart of anything that serves.
         restart_count=sum(int(one.get("restartCount", 0)) for one in statuses if one.get("name") != WARM_UP_CONTAINER),
         labels=dict(metadata.get("labels") or {}),
         address=str(status.get("podIP") or ""),
         warm_up=_warm_up(statuses),
     )
+
+
+def _ready(metadata: Json, status: Json) -> bool:
+    """One that is on its way out finishes what it has and gets nothing new, though its kubelet still calls it ready."""
+    conditions = status.get("conditions") or ()
+    is_ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return is_ready and not metadata.get("deletionTimestamp")
 
 
 def _warm_up(statuses: Iterable[Json]) -> str:
