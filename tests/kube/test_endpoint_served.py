@@ -92,6 +92,7 @@ def test_the_printed_manifest_is_served_changed_scaled_and_leaves_nothing(
 
 def gated_and_served(walk: Walk, image: str) -> float:
     """As printed, but for image and bucket: no Deployment until both nodes are warm. Seconds from gate to served."""
+    scaled_behind_a_router(walk, tmp_path, valkey_url, measured)
     hearth, client = walk.hearth, walk.hearth.client
     walk.put(SMALL)
     text = MANIFESTS[0].read_text().replace("bucketName: models", f"bucketName: {hearth.bucket.name}")
