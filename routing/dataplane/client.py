@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import httptools
 
 from routing.dataplane.exchange import Exchange
 from routing.dataplane.heads import CONTINUE, Header
-from routing.dataplane.routes import Refusal, Request, route, too_large
+from routing.dataplane.known import Pattern, pattern_of
+from routing.dataplane.routes import Made, Refusal, Request, route, too_large
 
 if TYPE_CHECKING:
     from routing.dataplane.router import Shared
@@ -21,7 +22,10 @@ log = logging.getLogger(__name__)
 HEAD_BYTES, HEADERS = 64 * 1024, 128
 HEAD_SECONDS, BODY_SECONDS, IDLE_SECONDS, LINGER_SECONDS = 15.0, 300.0, 75.0, 2.0
 AHEAD_REQUESTS = 16  # of a client that sends on without waiting for answers
+HEADS_TRIED = 4  # of a connection whose requests never begin alike
 
+# Heads that say how the message goes on in another way than by a length, or are answered before it is whole.
+_NEVER_KNOWN = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
 _FIX = "Correct the request; it was not passed on to any instance."
 MALFORMED = Refusal(400, "routing:request:malformed", "this is not HTTP/1.1 as RFC 9112 has it", _FIX)
 HEAD_TOO_LARGE = Refusal(431, "routing:request:head-too-large", "at most 64 KiB and 128 headers", _FIX)
@@ -30,18 +34,32 @@ EXPECTATION = Refusal(417, "routing:request:expectation", "only 100-continue can
 VERSION = Refusal(505, "routing:request:version", "HTTP/1.1 and HTTP/1.0 are spoken here", _FIX)
 
 
+class KnownRequest(NamedTuple):
+    """A head that this client sent before, as the parser read it."""
+
+    pattern: Pattern
+    method: bytes
+    target: bytes
+    headers: list[Header]
+    keeps: bool
+    made: Made
+
+
 class Client(asyncio.Protocol):
-    """``deadline``: when the router stops waiting (its own clock), 0 while it is the router that works."""
+    """``deadline``: when the router stops waiting for the client (its own clock), 0 while it is the router that works;
+    ``answer_by``: when it stops waiting for an instance's first byte, 0 while it does not."""
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
         self.congested = False
-        self.deadline = 0.0
+        self.deadline = self.answer_by = 0.0
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[tuple[Request | Refusal, bool, bool]] = deque()
         self._exchange: Exchange | None = None
         self._in_head = self._last = self._gave_up = self._paused = False
+        self._known: KnownRequest | None = None
+        self._raw, self._tried, self._missing = b"", 0, 0
         self._fresh()
 
     # what the exchange does
@@ -53,6 +71,7 @@ class Client(asyncio.Protocol):
     def finished(self, *, keeps: bool) -> None:
         """The answer is written; the next request's turn."""
         self._exchange = None
+        self.answer_by = 0.0
         if not keeps or (self.shared.stopping and not self._waiting):
             self._last = True
             self._waiting.clear()
@@ -61,6 +80,8 @@ class Client(asyncio.Protocol):
         if self._waiting:
             # Not from here: a thousand requests sent ahead would be a thousand frames deep.
             asyncio.get_running_loop().call_soon(self._proceed)
+        elif self._owes_continue:
+            self._continue()
         self._pace()
 
     def abort(self) -> None:
@@ -68,14 +89,20 @@ class Client(asyncio.Protocol):
             self._transport.abort()
 
     def is_overdue(self, now: float) -> bool:
-        return 0 < self.deadline < now
+        return 0 < self.deadline < now or 0 < self.answer_by < now
 
-    def expire(self) -> None:
-        """Somebody waited long enough: a request that began is told so, a silent connection is closed."""
+    def expire(self, now: float) -> None:
+        """Somebody waited long enough: an instance that says nothing is left, a request that began and does not go on
+        is told so behind the answers that it waits for, a silent connection is closed."""
+        if 0 < self.answer_by < now and self._exchange is not None:
+            self.answer_by = 0.0
+            self._exchange.too_slow()
+        if not 0 < self.deadline < now:
+            return
         self.deadline = 0.0
-        if self._exchange is None and not self._waiting and self._began and not self._last:
+        if self._began and not self._last:
             self._give_up(TOO_SLOW)
-        else:
+        elif self._exchange is None:
             self.abort()
 
     def stop(self) -> None:
@@ -111,6 +138,49 @@ class Client(asyncio.Protocol):
             self._exchange.resume()
 
     def data_received(self, data: bytes) -> None:
+        if self._last:
+            return
+        if self._missing:
+            self._go_on(data)
+        elif self._known is None or self._began or self._exchange is not None or not self._again(self._known, data):
+            self._parse(data)
+
+    def _again(self, known: KnownRequest, data: bytes) -> bool:
+        """Whether it began with the head that is known; what follows it is a body of a known length, or the start."""
+        if (match := known.pattern.match(data)) is None or match.length > self.shared.body_bytes or self._waiting:
+            return False
+        missing = match.length - (len(data) - match.end)
+        if missing < 0:
+            return False  # the next request came with it
+        if missing == 0:
+            self._whole(known, data[match.end :])
+            return True
+        self._missing, self._began = missing, True
+        self._body, self._body_bytes = [data[match.end :]], len(data) - match.end
+        self.deadline = self.shared.now() + BODY_SECONDS
+        return True
+
+    def _go_on(self, data: bytes) -> None:
+        """With the body behind a known head."""
+        part = data[: self._missing]
+        self._body.append(part)
+        self._missing -= len(part)
+        if self._missing == 0 and self._known is not None:
+            body = b"".join(self._body)
+            self._fresh()
+            self._whole(self._known, body)
+            if len(data) > len(part):
+                self._parse(data[len(part) :])
+
+    def _whole(self, known: KnownRequest, body: bytes) -> None:
+        _, method, target, headers, keeps, made = known
+        self._start(Request(method, target, headers, body, made), keeps, True)
+        if self._exchange is None:
+            self._pace()
+
+    def _parse(self, data: bytes) -> None:
+        # Only a head that one read brought whole can be known again.
+        self._raw = b"" if self._began or self._waiting or self._tried >= HEADS_TRIED else data
         while data and not self._last:
             try:
                 self._count_head(len(data))
@@ -119,6 +189,7 @@ class Client(asyncio.Protocol):
             except httptools.HttpParserUpgrade as upgrade:
                 # The parser stops behind the head and leaves a body unread. The offer is not taken, so the request is
                 # read again without it: what follows must not be taken for another request.
+                self._raw = b""
                 data = self._without_upgrade() + data[int(upgrade.args[0]) :]
                 self._parser = httptools.HttpRequestParser(self)
             except httptools.HttpParserError as error:
@@ -183,10 +254,18 @@ class Client(asyncio.Protocol):
             self._refuse(too_large(self.shared.body_bytes))
         if expects and expects != b"100-continue":
             self._refuse(EXPECTATION)
-        if expects and version == "1.1" and self._exchange is None and not self._waiting:
-            self.write([CONTINUE])
+        if expects and version == "1.1":
+            self._owes_continue = True
+            if self._exchange is None and not self._waiting:
+                self._continue()
+
+    def _continue(self) -> None:
+        """Once it is its turn: what comes before it in the stream is the answer to another request."""
+        self._owes_continue = False
+        self.write([CONTINUE])
 
     def on_body(self, data: bytes) -> None:
+        self._owes_continue = False  # it did not wait
         self._body.append(data)
         self._body_bytes += len(data)
         if self._body_bytes > self.shared.body_bytes:
@@ -198,6 +277,8 @@ class Client(asyncio.Protocol):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         request = Request(self._parser.get_method(), self._target, self._headers, body)
         newest = self._parser.get_http_version() == "1.1"
+        if self._raw and newest:
+            self._learn(request)
         self._fresh()
         self.deadline = 0.0
         self._waiting.append((request, self._parser.should_keep_alive(), newest))
@@ -206,10 +287,24 @@ class Client(asyncio.Protocol):
 
     # in between
 
+    def _learn(self, request: Request) -> None:
+        raw, self._raw = self._raw, b""  # what follows in the same read is another request
+        self._tried += 1
+        pattern = pattern_of(raw[: raw.find(b"\r\n\r\n") + 4])
+        match = pattern.match(raw) if pattern is not None else None
+        names = {name.lower() for name, _ in request.headers}
+        if pattern is None or match is None or match.length != len(request.body) or names & _NEVER_KNOWN:
+            return
+        if not raw.startswith(b"%b %b HTTP/1.1\r\n" % (request.method, request.target)):
+            return  # empty lines came before it
+        self._known = KnownRequest(
+            pattern, request.method, request.target, request.headers, self._parser.should_keep_alive(), request.made
+        )
+
     def _fresh(self) -> None:
         self._target, self._headers, self._body = b"", list[Header](), list[bytes]()
         self._fed_bytes = self._head_bytes = self._body_bytes = 0
-        self._began = False
+        self._began = self._owes_continue = False
         self._refusal: Refusal | None = None
 
     def _without_upgrade(self) -> bytes:
@@ -251,6 +346,9 @@ class Client(asyncio.Protocol):
         if self._exchange is not None or not self._waiting or self._transport is None:
             return
         request, keeps, newest = self._waiting.popleft()
+        self._start(request, keeps, newest)
+
+    def _start(self, request: Request | Refusal, keeps: bool, newest: bool) -> None:
         self.deadline = 0.0
         if isinstance(request, Refusal):
             self._exchange = exchange = Exchange(self, Request(b"", b"", [], b""), keeps=False, chunks=newest)
@@ -265,9 +363,9 @@ class Client(asyncio.Protocol):
 
     def _pace(self) -> None:
         """Read no further ahead than a few requests; a client that waits may be silent for a while."""
-        if self._transport is None or self._transport.is_closing() or self._last:
+        if self._transport is None or self._last or self._transport.is_closing():
             return
-        if (ahead := len(self._waiting) >= AHEAD_REQUESTS) != self._paused:
+        if (self._waiting or self._paused) and (ahead := len(self._waiting) >= AHEAD_REQUESTS) != self._paused:
             self._paused = ahead
             (self._transport.pause_reading if ahead else self._transport.resume_reading)()
         if self._exchange is None and not self._waiting and not self._began:

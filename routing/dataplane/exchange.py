@@ -6,19 +6,23 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
+from routing.dataplane.answers import KnownAnswer
 from routing.dataplane.fleet import Instance, Lease, Variant
-from routing.dataplane.heads import LAST_CHUNK, Header, chunk, passed_on, request_head, response_head
+from routing.dataplane.heads import LAST_CHUNK, Header, chunk, head_end, passed_on, request_start, response_head
+from routing.dataplane.known import Match
 from routing.dataplane.routes import Refusal, Request, Route
 from routing.dataplane.telling import Ear
 from routing.dataplane.upstream import IDLE_CONNECTIONS, Upstream, connected
 from routing.domain.deciding import Decision, Outcome
-from routing.domain.health import Failure
+from routing.domain.dialects_usage import TokenUse
+from routing.domain.health import WELL, Failure
 
 if TYPE_CHECKING:
     from routing.dataplane.client import Client
 
 ATTEMPTS = 3
 _TRY_NEXT = frozenset({502, 503, 504})
+_WITH_BODY = frozenset({b"POST", b"PUT", b"PATCH"})
 NOBODY = Refusal(
     503, "routing:instances:none", "no instance of this endpoint can take requests now", "Try again shortly.", 2
 )
@@ -33,6 +37,11 @@ UNREACHABLE = Refusal(
 class Exchange:
     """``finished`` of the client is called exactly once, unless the client left first."""
 
+    __slots__ = (
+        "_asked_at", "_attempts", "_began", "_candidates", "_chunks", "_client", "_connecting", "_ear", "_framed",
+        "_keeps", "_lease", "_out", "_outcome", "_request", "_route", "_shared", "_timed", "_ttft", "_upstream",
+    )  # fmt: skip
+
     def __init__(self, client: Client, request: Request, *, keeps: bool, chunks: bool) -> None:
         self._client: Client | None = client
         self._shared = client.shared
@@ -46,6 +55,7 @@ class Exchange:
         self._out: list[bytes] = []
         self._began = self._framed = self._timed = False
         self._asked_at = 0.0
+        self._ttft: float | None = None
         self._ear: Ear | None = None
         self._outcome = Outcome.NOBODY
 
@@ -58,9 +68,11 @@ class Exchange:
         if route.variant.waits(decision):
             self._wait(route.variant)
         else:
-            self._go(route, decision)
+            self._go(route, decision, self._asked_at)
 
-    def _go(self, route: Route, decision: Decision) -> None:
+    def _go(self, route: Route, decision: Decision, now: float) -> None:
+        if self._client is not None:
+            self._client.answer_by = now + route.variant.config.policy.extensions.first_byte_seconds
         self._outcome = decision.outcome
         self._candidates = list(decision.candidates)
         self._shared.counters.decided(route, decision)
@@ -91,7 +103,7 @@ class Exchange:
             return False
         self._leave_queue()
         variant.figures.waited.add(now - self._asked_at)
-        self._go(self._route, decision)
+        self._go(self._route, decision, now)
         return True
 
     def give_up(self) -> None:
@@ -120,16 +132,33 @@ class Exchange:
             self.answer_data(data)
         self._finish()
 
+    def too_slow(self) -> None:
+        """No byte of an answer came in time. Nobody else is asked: it would take as long there, and cost twice."""
+        if self._began or self._route is None:
+            return
+        self._let_go()
+        seconds = self._route.variant.config.policy.extensions.first_byte_seconds
+        self.refuse(
+            Refusal(
+                504, "routing:instances:too-slow", f"the instance did not begin to answer within {seconds} s",
+                "Send less or ask for less at once, stream the answer, or raise the policy's first_byte_seconds.",
+            )
+        )  # fmt: skip
+
     def abandon(self) -> None:
         """The client left: the instance is told at once and no longer counted."""
         self._client = None
         self._leave_queue()
         if self._route is not None:
             self._route.variant.figures.disconnected += 1
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._connecting:
             self._connecting.cancel()
         if self._upstream:
             self._upstream.close()
+            self._upstream = None
         self._release()
 
     def pause(self) -> None:
@@ -183,11 +212,14 @@ class Exchange:
         assert self._route is not None
         self._upstream = upstream
         request = self._request
-        has_body = bool(request.body) or request.method in (b"POST", b"PUT", b"PATCH")
-        head = request_head(
-            request.method, self._route.target, passed_on(request.headers), len(request.body) if has_body else None
-        )
-        upstream.send(self, [head, request.body] if request.body else [head], without_body=request.method == b"HEAD")
+        body, made = request.body, request.made
+        if not made.start:
+            made.start = request_start(request.method, self._route.target, passed_on(request.headers))
+        if body:
+            parts = [made.start + head_end(len(body)), body]
+        else:
+            parts = [made.start + head_end(0 if request.method in _WITH_BODY else None)]
+        upstream.send(self, parts, without_body=request.method == b"HEAD")
         if self._client is not None and self._client.congested:
             upstream.pause()
 
@@ -211,6 +243,8 @@ class Exchange:
             self._shared.counters.answered(self._route, status)
             self._timed, self._ear = status < 400, Ear.of(status, headers)
         self._began = True
+        if self._client is not None:
+            self._client.answer_by = 0.0
         bodiless = self._request.method == b"HEAD" or status in (204, 304)
         self._framed = length is None and not bodiless and self._chunks
         if length is None and not bodiless and not self._chunks:
@@ -225,12 +259,31 @@ class Exchange:
     def answer_data(self, data: bytes) -> None:
         if self._timed and self._route is not None:
             self._timed = False
-            self._route.variant.figures.first_byte(self._outcome.value, self._shared.now() - self._asked_at)
+            self._ttft = self._shared.now() - self._asked_at
+            self._route.variant.figures.first_byte(self._outcome.value, self._ttft)
         if self._ear is not None:
             self._ear.hear(data)
         self._out.append(chunk(data) if self._framed else data)
 
-    def answer_ended(self) -> None:
+    def answered(self, known: KnownAnswer, match: Match, data: bytes) -> None:
+        assert self._lease is not None and self._route is not None
+        route, instance, now = self._route, self._lease.instance, self._shared.now()
+        if instance.health is not WELL:
+            route.variant.succeeded(instance, now)
+        self._shared.counters.answered(route, known.status)
+        body = data[match.end :]
+        self._out = [known.head(match, close=not self._keeps), body]
+        if body:
+            self._ttft = now - self._asked_at
+            route.variant.figures.first_byte(self._outcome._value_, self._ttft)
+        self._return_upstream()
+        self._finish()
+        # Engines that say nothing of their cache are not listened to for the rest, unless somebody keeps it.
+        if known.listens and (b"cache" in body or route.variant.config.policy.extensions.record_keys):
+            self._remember(route, known.use(body), instance.config.member.id)
+
+    def _return_upstream(self) -> None:
+        """Keep the connection for another request."""
         upstream = self._upstream
         if upstream is not None and upstream.open and self._lease is not None:
             instance = self._lease.instance
@@ -239,11 +292,22 @@ class Exchange:
             else:
                 upstream.close()
         self._upstream = None
+
+    def answer_ended(self) -> None:
+        self._return_upstream()
         if self._framed:
             self._out.append(LAST_CHUNK)
+        served_by = self._lease.instance.config.member.id if self._lease is not None else ""
         self._finish()
-        if self._ear is not None and self._route is not None and (use := self._ear.use()) is not None:
-            self._shared.counters.used(self._route, use)  # the answer is on its way by now
+        if self._route is not None and self._ear is not None:
+            self._remember(self._route, self._ear.use(), served_by)  # the answer is on its way by now
+
+    def _remember(self, route: Route, use: TokenUse | None, served_by: str) -> None:
+        if use is not None:
+            self._shared.counters.used(route, use)
+        if route.variant.config.policy.extensions.record_keys:
+            seconds = self._shared.now() - self._asked_at
+            route.variant.recorder.keep(route, self._outcome.value, served_by, use, self._ttft, seconds)
 
     def answer_broke(self) -> None:
         upstream, self._upstream = self._upstream, None

@@ -9,17 +9,23 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from routing.dataplane.config import EndpointConfig, InstanceConfig, RouterConfig, VariantConfig
+from routing.dataplane.recording import Recorder
 from routing.dataplane.waiting import Waiting
 from routing.domain.deciding import Decision, Key, Outcome, Situation, decide, local_threshold
 from routing.domain.figures import Figures
 from routing.domain.health import WELL, Failure, Health, away, failed, succeeded
 from routing.domain.hotset import Sketch
+from routing.domain.keys import Audience, begun
 
 if TYPE_CHECKING:
     from routing.dataplane.upstream import Upstream
+
+
+AUDIENCES, LONGEST_MODEL = 256, 256  # remembered by a variant, and the longest name of a model among them
 
 
 @dataclass(slots=True)
@@ -57,11 +63,14 @@ class Lease:
 class Variant:
     """One variant's instances, and the decisions about them. ``in_flight`` counts by instance id and holds no zeros."""
 
-    def __init__(self, config: VariantConfig, routers: int, before: Variant | None) -> None:
+    def __init__(self, config: VariantConfig, of: EndpointConfig, routers: int, before: Variant | None) -> None:
         self.config = config
+        self._of = of
+        self._begun: dict[tuple[str, str], blake2b] = {}
         self.in_flight: dict[str, int] = before.in_flight if before else {}
         self.sketch: Sketch = before.sketch if before else Sketch()
         self.figures: Figures = before.figures if before else Figures()
+        self.recorder: Recorder = before.recorder if before else Recorder()
         self.waiting: Waiting = before.waiting if before else Waiting()
         known: dict[str, Instance] = before.instances if before else {}
         self.instances: dict[str, Instance] = {
@@ -75,13 +84,34 @@ class Variant:
         self._threshold = local_threshold(parameters.concurrency_threshold, routers) if parameters else 0
         for name in [name for name in self._ejected if self.instances.get(name) is not known.get(name)]:
             del self._ejected[name]  # gone, or another one by now
+        self._well = self._situation(self._draining)  # nearly always
+        self._now = self._well
 
     def decide(self, key: Callable[[], Key | None], now: float) -> Decision:
         """The decision for one request; ``instance`` is "" when nobody can take it."""
-        situation = Situation(
-            self.config.policy, self._members, self.config.hot, self._away(now), self.in_flight, self._threshold
-        )
+        situation = self._well
+        if self._ejected and (away := self._away(now)) != situation.away:
+            if self._now.away != away:
+                self._now = self._situation(away)
+            situation = self._now
         return decide(situation, key, random.getrandbits(64))
+
+    def _situation(self, away: frozenset[str]) -> Situation:
+        return Situation(self.config.policy, self._members, self.config.hot, away, self.in_flight, self._threshold)
+
+    def audience(self, tenant: str, model: str) -> Audience:
+        """``tenant``: its salt."""
+        return Audience(self._of.name, self.config.name, model, "", tenant)
+
+    def begun(self, tenant: str, model: str) -> blake2b:
+        """As routing.domain.keys.begun; the last few are remembered."""
+        if (state := self._begun.get((tenant, model))) is None:
+            state = begun(self._of.secret, self.audience(tenant, model))
+            if len(self._begun) >= AUDIENCES:
+                self._begun.clear()
+            if len(model) <= LONGEST_MODEL:
+                self._begun[tenant, model] = state
+        return state
 
     def lease(self, instance_id: str) -> Lease:
         made = Lease(self.in_flight, self.instances[instance_id], self.waiting)
@@ -95,6 +125,10 @@ class Variant:
             return False
         saturated = decision.outcome is Outcome.SATURATED and self.config.policy.extensions.queue_when_saturated
         return decision.outcome is Outcome.NOBODY or saturated
+
+    def ejected(self, now: float) -> list[str]:
+        """Who is left out for its failures, by id."""
+        return sorted(name for name, until in self._ejected.items() if until > now)
 
     def failed(self, instance: Instance, failure: Failure, now: float) -> None:
         instance.health = failed(instance.health, failure, now)
@@ -132,17 +166,19 @@ class Endpoint:
 
 
 class Fleet:
-    """All endpoints under the configuration in force."""
+    """All endpoints under the configuration in force. ``only``: the one there is, when it is the only one."""
 
     def __init__(self) -> None:
         self.config = RouterConfig(0, 1, {})
         self.endpoints: dict[str, Endpoint] = {}
+        self.only: Endpoint | None = None
 
     def apply(self, config: RouterConfig) -> None:
         """Put a configuration in force, at once and for all requests that come after."""
         made = {name: self._endpoint(one, config.routers) for name, one in config.endpoints.items()}
         gone = [one for name, before in self.endpoints.items() for one in _left(before, made.get(name))]
         before, self.config, self.endpoints = self.endpoints, config, made
+        self.only = next(iter(made.values())) if len(made) == 1 else None
         for waiting in _waiting(before) - _waiting(made):
             waiting.end()
         for waiting in _waiting(made):
@@ -154,7 +190,7 @@ class Fleet:
     def _endpoint(self, config: EndpointConfig, routers: int) -> Endpoint:
         before = self.endpoints.get(config.name)
         variants = {
-            name: Variant(one, routers, before.variants.get(name) if before else None)
+            name: Variant(one, config, routers, before.variants.get(name) if before else None)
             for name, one in config.variants.items()
         }
         total, choices = 0.0, []

@@ -18,21 +18,24 @@ _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 def passed_on(headers: Iterable[Header]) -> list[Header]:
     """The headers that the other side is to see, in their order: none of one connection, none that Connection names."""
-    headers = list(headers)
-    named = {
-        token.strip().lower() for name, value in headers if name.lower() == b"connection" for token in value.split(b",")
-    }
-    dropped = _OF_ONE_CONNECTION | named
-    return [(name, value) for name, value in headers if name.lower() not in dropped]
+    lowered = [(name.lower(), name, value) for name, value in headers]
+    dropped: frozenset[bytes] | set[bytes] = _OF_ONE_CONNECTION
+    for low, _, value in lowered:
+        if low == b"connection":
+            dropped = dropped | {token.strip().lower() for token in value.split(b",")}
+    return [(name, value) for low, name, value in lowered if low not in dropped]
 
 
-def request_head(method: bytes, target: bytes, headers: Iterable[Header], body_bytes: int | None) -> bytes:
-    """``body_bytes`` None for a request without a body. The Host of the client stays."""
+def request_start(method: bytes, target: bytes, headers: Iterable[Header]) -> bytes:
+    """A request's head but for its end. The Host of the client stays."""
     lines = [method + b" " + target + b" HTTP/1.1"]
     lines += [name + b": " + value for name, value in headers]
-    if body_bytes is not None:
-        lines.append(b"content-length: %d" % body_bytes)
-    return b"\r\n".join(lines) + b"\r\n\r\n"
+    return b"\r\n".join(lines) + b"\r\n"
+
+
+def head_end(body_bytes: int | None) -> bytes:
+    """``body_bytes`` None for a request without a body."""
+    return b"\r\n" if body_bytes is None else b"content-length: %d\r\n\r\n" % body_bytes
 
 
 def response_head(

@@ -188,7 +188,7 @@ class Router:
     def _sweep(self) -> None:
         now = self.shared.now()
         for client in [one for one in self.shared.clients if one.is_overdue(now)]:
-            client.expire()
+            client.expire(now)
         for endpoint in list(self.shared.fleet.endpoints.values()):
             for variant in endpoint.variants.values():
                 variant.waiting.expire(now)

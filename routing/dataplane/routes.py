@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 from routing.dataplane.fleet import Endpoint, Fleet, Variant
 from routing.dataplane.heads import Header
 from routing.domain.deciding import Key, key_of
-from routing.domain.keys import Audience, Boundary, boundaries, override, tenant_salt
+from routing.domain.keys import Boundary, boundaries_from, override, tenant_salt
+from routing.domain.recordings import DEEPEST
 from routing.domain.requests import KINDS, RequestKind, parts
 
 _ENDPOINT = re.compile(r"/endpoints/([^/?]{1,400})(/[^?]*)?(\?.*)?")
@@ -24,7 +25,16 @@ KEY_CHARACTERS = 512
 INVOCATION_BYTES = 6 * 1024 * 1024  # what the managed feature takes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Made:
+    """What was made of a head, for all requests that have the same: where it goes, and how the head that an instance
+    gets begins, b"" until it was needed."""
+
+    asked: Asked | Refusal | None = None
+    start: bytes = b""
+
+
+@dataclass(slots=True)
 class Request:
     """One request, whole: ``target`` as it stands in the first line."""
 
@@ -32,6 +42,7 @@ class Request:
     target: bytes
     headers: list[Header]
     body: bytes
+    made: Made = field(default_factory=Made)
 
     def header(self, name: bytes) -> str:
         """The first of that name, "" when there is none. ``name`` is in lower case."""
@@ -50,43 +61,64 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """``target``: what the instance is asked for. ``key`` and ``boundaries`` read the request only when called, the key
-    once however often it is asked for. ``under`` is the same request under another configuration."""
+class Asked:
+    """What the head of a request says of where it goes, whatever endpoints there are. ``endpoint`` None for one that
+    its model names. ``target``: what an instance is asked for. ``tenant`` and ``variant`` "" for none.
+    ``body_bytes``: the limit of the address itself. ``no_path``: of an endpoint's address alone."""
 
-    endpoint: Endpoint
-    variant: Variant
+    endpoint: str | None
+    path: str
+    kind: RequestKind
     target: bytes
-    key: Callable[[], Key | None]
-    boundaries: Callable[[], Iterator[Boundary]]
-    under: Callable[[Endpoint, Variant], Route]
+    variant: str
+    tenant: str
+    body_bytes: int | None = None
+    no_path: bool = False
+
+
+def asked_for(request: Request) -> Asked | Refusal:
+    """Never raises for anything that a client can send."""
+    text = request.target.decode("latin-1")
+    wanted, tenant = request.header(TARGET_VARIANT), request.header(TENANT)
+    if match := _ENDPOINT.fullmatch(text):
+        path = match[2] or ""
+        invokes = path in _INVOCATIONS
+        target = ("/invocations" if invokes else path) + (match[3] or "")
+        return Asked(
+            unquote(match[1]), path, KINDS.get(path, RequestKind.RAW), target.encode("latin-1"), wanted, tenant,
+            INVOCATION_BYTES if invokes else None, not path,
+        )  # fmt: skip
+    if text.startswith("/v1/"):
+        path = text.partition("?")[0]
+        return Asked(None, path, KINDS.get(path, RequestKind.RAW), request.target, wanted, tenant)
+    return Refusal(404, "routing:request:unknown-path", "nothing is served at this address", _PATHS)
 
 
 def route(fleet: Fleet, request: Request) -> Route | Refusal:
     """Never raises for anything that a client can send."""
-    text = request.target.decode("latin-1")
-    read = _Body(request.body)
-    if match := _ENDPOINT.fullmatch(text):
-        path = match[2] or ""
-        endpoint = fleet.endpoints.get(unquote(match[1]))
-        target = ("/invocations" if path in _INVOCATIONS else path) + (match[3] or "")
+    asked = request.made.asked
+    if asked is None:
+        asked = request.made.asked = asked_for(request)
+    if isinstance(asked, Refusal):
+        return asked
+    read = Body(request.body)
+    if asked.endpoint is not None:
+        endpoint = fleet.endpoints.get(asked.endpoint)
         if endpoint is None:
-            return _unknown(f"no endpoint {match[1]!r:.80}", fleet)
-        if path in _INVOCATIONS and len(request.body) > INVOCATION_BYTES:
-            return too_large(INVOCATION_BYTES)
-        if not path:
+            return _unknown(f"no endpoint {asked.endpoint!r:.80}", fleet)
+        if asked.body_bytes is not None and len(request.body) > asked.body_bytes:
+            return too_large(asked.body_bytes)
+        if asked.no_path:
             return Refusal(404, "routing:request:no-path", "an endpoint's address goes on with a path", _PATHS)
-    elif text.startswith("/v1/"):
-        path = text.partition("?")[0]
-        found = fleet.config.by_model(read.model() if len(fleet.endpoints) > 1 else "")
-        endpoint, target = fleet.endpoints.get(found.name) if found else None, text
+    else:
+        if (endpoint := fleet.only) is None:
+            found = fleet.config.by_model(read.model())
+            endpoint = fleet.endpoints.get(found.name) if found else None
         if endpoint is None:
             model = read.model()
             said = f"no endpoint is asked for by the model {model!r:.80}" if model else "the request names no model"
             return _unknown(said, fleet)
-    else:
-        return Refusal(404, "routing:request:unknown-path", "nothing is served at this address", _PATHS)
-    return _on(endpoint, path, target.encode("latin-1"), request, read)
+    return _on(endpoint, asked, request, read)
 
 
 def too_large(limit: int) -> Refusal:
@@ -98,87 +130,89 @@ def too_large(limit: int) -> Refusal:
 _PATHS = "Use /v1/… with the endpoint's name as model, or /endpoints/NAME/invocations."
 
 
-def _on(endpoint: Endpoint, path: str, target: bytes, request: Request, read: _Body) -> Route | Refusal:
-    wanted = request.header(TARGET_VARIANT)
-    variant = endpoint.variants.get(wanted) if wanted else endpoint.choose()
+def _on(endpoint: Endpoint, asked: Asked, request: Request, read: Body) -> Route | Refusal:
+    variant = endpoint.variants.get(asked.variant) if asked.variant else endpoint.choose()
     if variant is None:
         known = ", ".join(endpoint.variants) or "none"
         return Refusal(400, "routing:request:unknown-variant", f"no such variant; there are: {known}", "Name one.")
-    tenant = request.header(TENANT)
-    if tenant and not _TENANT_ID.fullmatch(tenant):
+    if len(request.body) > (limit := variant.config.policy.extensions.body_bytes):
+        return too_large(limit)
+    if asked.tenant and not _TENANT_ID.fullmatch(asked.tenant):
         detail = "X-Amzn-SageMaker-Prefix-Aware-Id has 1 to 64 printable characters, the first no space"
         return Refusal(400, "routing:request:bad-tenant", detail, "Correct the header.")
-    return _made(endpoint, variant, KINDS.get(path, RequestKind.RAW), tenant, target, request, read)
+    return Route(endpoint, variant, asked, request, read)
 
 
-def _made(
-    endpoint: Endpoint, variant: Variant, kind: RequestKind, tenant: str, target: bytes, request: Request, read: _Body
-) -> Route:
-    return Route(
-        endpoint,
-        variant,
-        target,
-        _Once(lambda: _key(endpoint, variant, kind, tenant, request, read)),
-        lambda: _boundaries(endpoint, variant, kind, tenant, request, read),
-        lambda endpoint, variant: _made(endpoint, variant, kind, tenant, target, request, read),
-    )
+class Route:
+    """Where one request goes. ``target``: what the instance is asked for. ``key`` and ``boundaries`` read the request
+    only when called, the key once however often it is asked for: a request that waits is decided many times, and
+    counts as one."""
 
+    __slots__ = ("_asked", "_found", "_key", "_read", "_request", "endpoint", "target", "variant")
 
-class _Once:
-    """A key that is looked for once: a request that waits is decided many times, and counts as one."""
+    def __init__(self, endpoint: Endpoint, variant: Variant, asked: Asked, request: Request, read: Body) -> None:
+        self.endpoint, self.variant, self.target = endpoint, variant, asked.target
+        self._asked, self._request, self._read = asked, request, read
+        self._found, self._key = False, cast("Key | None", None)
 
-    __slots__ = ("_find", "_found")
+    def under(self, endpoint: Endpoint, variant: Variant) -> Route:
+        """The same request under another configuration."""
+        return Route(endpoint, variant, self._asked, self._request, self._read)
 
-    def __init__(self, find: Callable[[], Key | None]) -> None:
-        self._find: Callable[[], Key | None] | None = find
-        self._found: Key | None = None
+    def key(self) -> Key | None:
+        if not self._found:
+            self._key, self._found = self._find(), True
+        return self._key
 
-    def __call__(self) -> Key | None:
-        if self._find is not None:
-            find, self._find = self._find, None
-            self._found = find()
-        return self._found
+    def _find(self) -> Key | None:
+        variant, policy = self.variant, self.variant.config.policy
+        if own := self._own():
+            return Key(own, override=True)
+        if policy.prefix_aware is None or not policy.extensions.inspect_bodies:
+            return None
+        found = self.boundaries()
+        if not variant.sketch.samples():
+            return key_of(policy, found, variant.config.hot)
+        met: list[Boundary] = []
+        key = key_of(policy, _kept(found, met), variant.config.hot)
+        variant.sketch.add((one.digest for one in chain(tuple(met), found)), variant.config.hot)
+        return key
 
+    def _own(self) -> int:
+        """The digest of a key that the client named; 0 without."""
+        extensions, looks = self.variant.config.policy.extensions, self._looks()
+        own = self._request.header(extensions.key_header.encode()) if extensions.key_header else ""
+        if looks and extensions.body_key and isinstance(named := self._read.document().get("prompt_cache_key"), str):
+            own = own or named
+        if not own:
+            return 0
+        audience = self.variant.audience(self._salt(), self._read.model() if looks else "")
+        return override(self.endpoint.config.secret, audience, own[:KEY_CHARACTERS])
 
-def _key(
-    endpoint: Endpoint, variant: Variant, kind: RequestKind, tenant: str, request: Request, read: _Body
-) -> Key | None:
-    policy, secret = variant.config.policy, endpoint.config.secret
-    own = request.header(policy.extensions.key_header.encode()) if policy.extensions.key_header else ""
-    looks = policy.extensions.inspect_bodies and kind is not RequestKind.RAW
-    if looks and policy.extensions.body_key and isinstance(named := read.document().get("prompt_cache_key"), str):
-        own = own or named
-    if own:
-        audience = _audience(endpoint, variant, tenant, read if looks else None)
-        return Key(override(secret, audience, own[:KEY_CHARACTERS]), override=True)
-    if policy.prefix_aware is None or not policy.extensions.inspect_bodies:
-        return None
-    found = _boundaries(endpoint, variant, kind, tenant, request, read)
-    if not variant.sketch.samples():
-        return key_of(policy, found, variant.config.hot)
-    met: list[Boundary] = []
-    key = key_of(policy, _kept(found, met), variant.config.hot)
-    variant.sketch.add((one.digest for one in chain(tuple(met), found)), variant.config.hot)
-    return key
+    def boundaries(self) -> Iterator[Boundary]:
+        """All of a request, lazily; none where the policy has no length, or forbids to look."""
+        prefix = self.variant.config.policy.prefix_aware
+        return self._boundaries(prefix.prefix_length) if prefix is not None else iter(())
 
+    def recorded(self) -> tuple[int, tuple[Boundary, ...]]:
+        """The digest of a key that the client named, 0 without, and its boundaries, whatever the policy's length."""
+        return self._own(), tuple(self._boundaries(DEEPEST))
 
-def _audience(endpoint: Endpoint, variant: Variant, tenant: str, read: _Body | None) -> Audience:
-    salt = tenant_salt(endpoint.config.secret, tenant)
-    return Audience(endpoint.config.name, variant.config.name, read.model() if read else "", "", salt)
+    def _boundaries(self, limit: int) -> Iterator[Boundary]:
+        extensions = self.variant.config.policy.extensions
+        if not extensions.inspect_bodies:
+            return iter(())
+        looks = self._looks()
+        body: Mapping[str, Any] | bytes = self._read.document() if looks else self._request.body
+        state = self.variant.begun(self._salt(), self._read.model() if looks else "")
+        return boundaries_from(state, parts(self._asked.kind, body, strict=extensions.strict_text), limit)
 
+    def _looks(self) -> bool:
+        """Whether it is read as JSON."""
+        return self.variant.config.policy.extensions.inspect_bodies and self._asked.kind is not RequestKind.RAW
 
-def _boundaries(
-    endpoint: Endpoint, variant: Variant, kind: RequestKind, tenant: str, request: Request, read: _Body
-) -> Iterator[Boundary]:
-    """All of a request, lazily; none where the policy has no length, or forbids to look."""
-    policy = variant.config.policy
-    if policy.prefix_aware is None or not policy.extensions.inspect_bodies:
-        return iter(())
-    looks = kind is not RequestKind.RAW
-    body: Mapping[str, Any] | bytes = read.document() if looks else request.body
-    audience = _audience(endpoint, variant, tenant, read if looks else None)
-    stream = parts(kind, body, strict=policy.extensions.strict_text)
-    return boundaries(endpoint.config.secret, audience, stream, policy.prefix_aware.prefix_length)
+    def _salt(self) -> str:
+        return tenant_salt(self.endpoint.config.secret, self._asked.tenant) if self._asked.tenant else ""
 
 
 def _kept(found: Iterable[Boundary], met: list[Boundary]) -> Iterator[Boundary]:
@@ -187,7 +221,7 @@ def _kept(found: Iterable[Boundary], met: list[Boundary]) -> Iterator[Boundary]:
         yield boundary
 
 
-class _Body:
+class Body:
     """A body that is read as JSON at most once, and only when somebody asks."""
 
     __slots__ = ("_document", "_raw")

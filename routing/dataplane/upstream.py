@@ -9,19 +9,24 @@ from typing import Protocol, cast
 
 import httptools
 
+from routing.dataplane.answers import KnownAnswer
 from routing.dataplane.config import InstanceConfig
 from routing.dataplane.heads import Header
+from routing.dataplane.known import Match
 
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 2.0
 IDLE_CONNECTIONS = 256  # kept for each instance
+HEADS_TRIED = 4  # of a connection whose answers never begin alike
 _NO_BODY = frozenset({204, 304})
 
 
 class Receiver(Protocol):
-    """Who gets an answer: head, data, and exactly one of ended and broke. ``flush`` follows what one read brought."""
+    """Who gets an answer: head, data, and exactly one of ended and broke; ``flush`` follows what one read brought. Or
+    all of it at once: ``data`` is a whole answer, and what follows it is nothing."""
 
+    def answered(self, known: KnownAnswer, match: Match, data: bytes) -> None: ...
     def answer_began(self, status: int, reason: bytes, headers: list[Header], length: int | None) -> None: ...
     def answer_data(self, data: bytes) -> None: ...
     def answer_ended(self) -> None: ...
@@ -34,6 +39,8 @@ class Upstream(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.used = False
+        self._known: KnownAnswer | None = None
+        self._tried = 0
         self._receiver: Receiver | None = None
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None
@@ -50,8 +57,7 @@ class Upstream(asyncio.Protocol):
         """``without_body``: the answer to HEAD has none, whatever its head says."""
         assert self._transport is not None
         self._receiver, self._without_body = receiver, without_body
-        self._until_close = self._keeps = self._ended = self._broken = False
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser = None
         self._transport.writelines(data)
 
     def pause(self) -> None:
@@ -75,9 +81,18 @@ class Upstream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         receiver = self._receiver
-        if receiver is None or self._parser is None:
+        if receiver is None:
             self.close()  # it speaks without being asked: nothing that follows could be trusted
             return
+        if first := self._parser is None:
+            if (known := self._known) is not None and not self._without_body:
+                match = known.pattern.match(data)
+                if match is not None and match.end + match.length == len(data):
+                    self._receiver, self.used = None, True
+                    receiver.answered(known, match, data)
+                    return
+            self._begin()
+        assert self._parser is not None
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -86,16 +101,28 @@ class Upstream(asyncio.Protocol):
             self._keeps, self._broken = False, not self._ended
         # Only now, outside of the parser: what follows may be the next request on this very connection.
         if self._receiver is not None and self._ended:
+            if first and self._keeps and self._known is None and self._tried < HEADS_TRIED:
+                self._learn(data)
             self._end(receiver)
         elif self._receiver is not None and self._broken:
             self._break(receiver)
         receiver.flush()
 
+    def _begin(self) -> None:
+        self._until_close = self._keeps = self._ended = self._broken = False
+        self._parser = httptools.HttpResponseParser(self)
+
+    def _learn(self, data: bytes) -> None:
+        """One read brought a whole answer: the next one may begin with the same head."""
+        assert self._parser is not None
+        self._tried += 1
+        self._known = KnownAnswer.of(data, self._parser.get_status_code(), self._reason, self._headers)
+
     def connection_lost(self, exc: Exception | None) -> None:
         receiver = self._receiver
         if receiver is None:
             return
-        if self._until_close and exc is None:
+        if self._parser is not None and self._until_close and exc is None:
             self._end(receiver)
         else:
             self._break(receiver)

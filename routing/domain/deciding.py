@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from routing.domain.keys import Boundary
-from routing.domain.placement import Member, order
+from routing.domain.placement import Member, Ranking
 from routing.domain.policies import RoutingPolicy, RoutingStrategy
 
 
@@ -30,8 +31,7 @@ class Outcome(StrEnum):
     NOBODY = "Nobody"  # no instance can take it
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """``digest`` places the request; it covers ``depth`` units of text. ``skipped``: beginnings passed over as hot."""
 
     digest: int
@@ -45,7 +45,8 @@ class Situation:
     """What is published (equal in all routers) and what only this router knows.
 
     ``members`` may get requests, ``away`` of them not now (unhealthy, draining): they keep their keys and are skipped.
-    ``in_flight`` and ``threshold`` are this router's: see ``local_threshold``.
+    ``in_flight`` and ``threshold`` are this router's: see ``local_threshold``. Made once for many requests: what is in
+    flight is looked at when it is decided, everything else stays. ``able``: who can be asked.
     """
 
     policy: RoutingPolicy
@@ -54,10 +55,13 @@ class Situation:
     away: frozenset[str] = frozenset()
     in_flight: Mapping[str, int] | None = None
     threshold: int = 0
+    able: Ranking = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "able", Ranking(one for one in self.members if one.id not in self.away))
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """``candidates`` in the order in which a retry goes on; the first is ``instance``."""
 
     instance: str
@@ -84,19 +88,21 @@ def key_of(policy: RoutingPolicy, found: Iterable[Boundary], hot: frozenset[int]
 def decide(situation: Situation, key: Callable[[], Key | None], draw: int) -> Decision:
     """``key`` is asked only when the strategy needs it, so other strategies never look into a request. ``draw`` is a
     uniformly random word of 64 bits; it decides RANDOM, and between equals."""
-    able = [one for one in situation.members if one.weight > 0 and one.id not in situation.away]
-    if not able:
+    if not situation.able.weights:
         return Decision("", Outcome.NOBODY)
-    if situation.policy.strategy is RoutingStrategy.RANDOM:
-        return _random(able, draw)
-    if situation.policy.strategy is RoutingStrategy.LEAST_OUTSTANDING_REQUESTS:
-        return _least_busy(situation, able, draw, Outcome.LEAST_BUSY)
+    strategy = situation.policy.strategy
+    if strategy is RoutingStrategy.RANDOM:
+        # The rendezvous order of a random key is a weighted random order.
+        ranked = situation.able.drawn(draw)
+        return Decision(ranked[0], Outcome.RANDOM, None, ranked)
+    if strategy is RoutingStrategy.LEAST_OUTSTANDING_REQUESTS:
+        return _least_busy(situation, draw, Outcome.LEAST_BUSY)
     found = key()
     if found is None:
-        return _least_busy(situation, able, draw, Outcome.NO_KEY)
+        return _least_busy(situation, draw, Outcome.NO_KEY)
     if not found.depth and not found.override:
-        return _least_busy(situation, able, draw, Outcome.ALL_HOT, found)
-    return _by_key(situation, able, found, draw)
+        return _least_busy(situation, draw, Outcome.ALL_HOT, found)
+    return _by_key(situation, found, draw)
 
 
 def local_threshold(threshold: int, routers: int) -> int:
@@ -111,32 +117,27 @@ def local_threshold(threshold: int, routers: int) -> int:
     return min(threshold, max(1, math.ceil(share + 1.5 * math.sqrt(share))))
 
 
-def _by_key(situation: Situation, able: Sequence[Member], key: Key, draw: int) -> Decision:
-    ranked = order(key.digest, able)
+def _by_key(situation: Situation, key: Key, draw: int) -> Decision:
+    ranked = situation.able.of(key.digest)
     in_flight, threshold = situation.in_flight or {}, situation.threshold
     first = ranked[0]
-    if in_flight.get(first.id, 0) < threshold:
-        return Decision(first.id, Outcome.PRIMARY, key, tuple(one.id for one in ranked))
-    open_ones = [one for one in ranked if in_flight.get(one.id, 0) < threshold]
-    sibling = next((one for one in open_ones if first.home and one.home == first.home), None)
-    chosen = sibling or (open_ones[0] if open_ones else None)
-    if chosen is None:
-        return _least_busy(situation, able, draw, Outcome.SATURATED, key)
+    if in_flight.get(first, 0) < threshold:
+        return Decision(first, Outcome.PRIMARY, key, ranked)
+    open_ones = [one for one in ranked if in_flight.get(one, 0) < threshold]
+    if not open_ones:
+        return _least_busy(situation, draw, Outcome.SATURATED, key)
+    homes = situation.able.homes
+    home = homes.get(first)
+    sibling = next((one for one in open_ones if home and homes.get(one) == home), "")
+    chosen = sibling or open_ones[0]
     outcome = Outcome.SIBLING if sibling else Outcome.SPILL
-    return Decision(chosen.id, outcome, key, (chosen.id, *(one.id for one in ranked if one is not chosen)))
+    return Decision(chosen, outcome, key, (chosen, *(one for one in ranked if one != chosen)))
 
 
-def _least_busy(
-    situation: Situation, able: Sequence[Member], draw: int, outcome: Outcome, key: Key | None = None
-) -> Decision:
+def _least_busy(situation: Situation, draw: int, outcome: Outcome, key: Key | None = None) -> Decision:
     """By requests in flight for each unit of weight; between equals the order is drawn, so that routers do not herd."""
-    in_flight = situation.in_flight or {}
-    drawn = {one.id: position for position, one in enumerate(order(draw, able))}
-    ranked = sorted(able, key=lambda one: (in_flight.get(one.id, 0) / one.weight, drawn[one.id]))
-    return Decision(ranked[0].id, outcome, key, tuple(one.id for one in ranked))
-
-
-def _random(able: Sequence[Member], draw: int) -> Decision:
-    # The rendezvous order of a random key is a weighted random order.
-    ranked = order(draw, able)
-    return Decision(ranked[0].id, Outcome.RANDOM, None, tuple(one.id for one in ranked))
+    in_flight, weights = situation.in_flight, situation.able.weights
+    ranked = situation.able.drawn(draw)
+    if in_flight:
+        ranked = tuple(sorted(ranked, key=lambda one: in_flight.get(one, 0) / weights[one]))
+    return Decision(ranked[0], outcome, key, ranked)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 CHUNK = 1024  # units from one boundary to the next
 OPEN, CLOSE = b"\xfe", b"\xff"
@@ -31,16 +32,14 @@ class Audience:
     tenant: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """Something between texts that the engine's template renders too: a role, the tools, a picture by its digest."""
 
     kind: str
     value: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Boundary:
+class Boundary(NamedTuple):
     """``digest`` (64 bits) of everything before ``depth`` units of text."""
 
     depth: int
@@ -50,23 +49,34 @@ class Boundary:
 Part = str | bytes | Mark
 
 
+def begun(secret: bytes, audience: Audience) -> blake2b:
+    """A stream in which nothing but the audience stands yet; every request of it goes on from a copy."""
+    state = blake2b(key=secret, digest_size=8)
+    for name in (audience.endpoint, audience.variant, audience.model, audience.adapter, audience.tenant):
+        state.update(_bytes(name) + CLOSE)
+    return state
+
+
 def boundaries(secret: bytes, audience: Audience, parts: Iterable[Part], limit: int) -> Iterator[Boundary]:
     """Digests at every CHUNK units, and at the end of the text or at ``limit``, whichever comes first.
 
     Lazy: nothing behind the depth that is asked for is hashed. ``secret`` is 16 to 64 bytes. Without any text there is
     no boundary, whatever marks there are. Lone surrogates, as JSON may carry them, are hashed as they are.
     """
-    state = blake2b(key=secret, digest_size=8)
-    for name in (audience.endpoint, audience.variant, audience.model, audience.adapter, audience.tenant):
-        state.update(_bytes(name) + CLOSE)
+    return boundaries_from(begun(secret, audience), parts, limit)
+
+
+def boundaries_from(state: blake2b, parts: Iterable[Part], limit: int) -> Iterator[Boundary]:
+    """As ``boundaries``, from what ``begun`` gave. ``state`` itself stays as it is."""
+    state = state.copy()
     depth = 0
     for part in parts:
         if isinstance(part, Mark):
-            state.update(OPEN + part.kind.encode() + OPEN + part.value + CLOSE)
+            state.update(b"%b%b%b%b%b" % (OPEN, part.kind.encode(), OPEN, part.value, CLOSE))
             continue
-        start = 0
-        while start < len(part) and depth < limit:
-            take = min(len(part) - start, CHUNK - depth % CHUNK, limit - depth)
+        start, size = 0, len(part)
+        while start < size and depth < limit:
+            take = min(size - start, CHUNK - depth % CHUNK, limit - depth)
             state.update(_bytes(part[start : start + take]))
             start, depth = start + take, depth + take
             if depth % CHUNK == 0 or depth == limit:

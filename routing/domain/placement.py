@@ -13,6 +13,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 _WORD = (1 << 64) - 1
+REMEMBERED = 32_768  # ids of instances that a Ranking holds for keys that come again
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,38 @@ def order(digest: int, members: Sequence[Member]) -> list[Member]:
     scored = [(_score(digest, member), member.id, member) for member in members if member.weight > 0]
     scored.sort(key=lambda one: (-one[0], one[1]))
     return [member for _, _, member in scored]
+
+
+class Ranking:
+    """``order`` of the same members for many keys: ids only. Keys that come again are remembered, in bounded memory."""
+
+    __slots__ = ("_even", "_known", "_most", "_seeds", "homes", "weights")
+
+    def __init__(self, members: Iterable[Member]) -> None:
+        able = {one.id: one for one in members if one.weight > 0}
+        self.weights = {name: one.weight for name, one in able.items()}
+        self.homes = {name: one.home for name, one in able.items() if one.home}
+        self._seeds = [(name, _seed(name), one) for name, one in able.items()]
+        self._even = len(set(self.weights.values())) == 1
+        self._known: dict[int, tuple[str, ...]] = {}
+        self._most = max(64, REMEMBERED // max(1, len(able)))
+
+    def of(self, digest: int) -> tuple[str, ...]:
+        """For a key: who has it comes first."""
+        if (found := self._known.get(digest)) is None:
+            if len(self._known) >= self._most:
+                self._known.clear()
+            found = self._known[digest] = self.drawn(digest)
+        return found
+
+    def drawn(self, word: int) -> tuple[str, ...]:
+        """For a word that does not come again."""
+        if not self._even:
+            return tuple(one.id for one in order(word, [one for _, _, one in self._seeds]))
+        # Of equal weights the highest score is the highest word: no logarithm is needed to compare them.
+        words = [(-(_mixed(word ^ seed) >> 11), name) for name, seed, _ in self._seeds]
+        words.sort()
+        return tuple([name for _, name in words])
 
 
 def moved(before: Sequence[Member], after: Sequence[Member], digests: Iterable[int]) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 
 PREFIX_LENGTHS = (1024, 65536)
 THRESHOLDS = (1, 1024)
+WHOLES: Mapping[str, tuple[int, int]] = {"body_bytes": (1024, 64 * 1024 * 1024), "first_byte_seconds": (1, 3600)}
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 
 
@@ -59,6 +60,10 @@ class RoutingExtensions:
     ``key_header``: a request header whose value is the key when it is there. ``body_key``: take OpenAI's
     ``prompt_cache_key`` as the key. ``hot_fraction``: a beginning is hot above this share of traffic, over instances.
     ``queue_when_saturated``: requests wait for room instead of going to the least busy instance at the threshold.
+    ``record_keys``: keyed digests and sizes of requests are kept for an hour, so that other strategies can be tried on
+    them; requests are looked into for that whatever the strategy.
+    ``body_bytes``: greater bodies are refused (413): of what an engine could never digest it should not hear.
+    ``first_byte_seconds``: an instance that has not begun to answer by then is left, and the client told so (504).
     """
 
     adaptive_depth: bool = True
@@ -68,6 +73,9 @@ class RoutingExtensions:
     hot_fraction: float = 0.25
     inspect_bodies: bool = True
     queue_when_saturated: bool = False
+    record_keys: bool = False
+    body_bytes: int = 64 * 1024 * 1024
+    first_byte_seconds: int = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,9 @@ def read_policy(document: Mapping[str, Any]) -> RoutingPolicy:
     if strategy is RoutingStrategy.PREFIX_AWARE and not (extensions.inspect_bodies or extensions.key_header):
         detail = "PREFIX_AWARE reads the beginning of requests: allow it, or name a key_header"
         problems.append(PolicyProblem("RoutingExtensions.inspect_bodies", "routing:policy:nothing-to-key", detail))
+    if extensions.record_keys and not extensions.inspect_bodies:
+        detail = "recording reads the beginning of requests: allow it with inspect_bodies"
+        problems.append(PolicyProblem("RoutingExtensions.record_keys", "routing:policy:nothing-to-record", detail))
     if problems:
         raise PolicyRefused(tuple(problems))
     return RoutingPolicy(strategy, config, extensions, notes)
@@ -188,6 +199,13 @@ def _extensions(value: object, problems: list[PolicyProblem]) -> RoutingExtensio
             problems.append(PolicyProblem(f"{name}.{key}", "routing:policy:unknown-field", "no such field"))
         elif kind is float and type(given) in (int, float) and 0.05 <= given <= 1:
             taken[str(key)] = float(given)
+        elif kind is int:
+            low, high = WHOLES[str(key)]
+            if type(given) is int and low <= given <= high:
+                taken[str(key)] = given
+            else:
+                detail = f"a whole number from {low} to {high}"
+                problems.append(PolicyProblem(f"{name}.{key}", "routing:policy:out-of-range", detail))
         elif kind is not float and type(given) is kind and (kind is bool or _header(given)):
             taken[str(key)] = given.lower() if kind is str else given
         else:

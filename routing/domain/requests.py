@@ -29,14 +29,18 @@ KINDS: Mapping[str, RequestKind] = {
     "/v1/embeddings": RequestKind.EMBEDDING,
 }
 _TEXT_PARTS = {"text", "input_text", "output_text", "refusal"}
+_OF_MESSAGES = ("name", "tool_calls", "tool_call_id", "arguments", "output")
+_encoded = json.JSONEncoder(separators=(",", ":")).encode
+_ROLES: Mapping[str, Mark] = {
+    role: Mark("role", _encoded(role).encode()) for role in ("system", "developer", "user", "assistant", "tool")
+}
 
 
 def parts(kind: RequestKind, body: Mapping[str, Any] | bytes, *, strict: bool = False) -> Iterator[Part]:
     """The stream of ``routing.domain.keys`` for one request. ``strict``: message text and nothing else, as the managed
     feature counts it; else roles, tools and other parts stand between as marks."""
-    for part in _parts(kind, body):
-        if not strict or not isinstance(part, Mark):
-            yield part
+    found = _parts(kind, body)
+    return (part for part in found if not isinstance(part, Mark)) if strict else found
 
 
 def _parts(kind: RequestKind, body: Mapping[str, Any] | bytes) -> Iterator[Part]:
@@ -76,9 +80,14 @@ def _messages(messages: object) -> Iterator[Part]:
         if not isinstance(message, Mapping):
             yield Mark("other", picture(_canonical(message)))
             continue
-        yield Mark("role", _canonical(message.get("role", message.get("type", ""))))
-        yield from _content(message.get("content"))
-        for name in ("name", "tool_calls", "tool_call_id", "arguments", "output"):
+        role = message.get("role", message.get("type", ""))
+        yield (_ROLES.get(role) if type(role) is str else None) or Mark("role", _canonical(role))
+        content = message.get("content")
+        if type(content) is str:
+            yield content
+        else:
+            yield from _content(content)
+        for name in _OF_MESSAGES:
             if message.get(name):
                 yield Mark(name, picture(_canonical(message[name])))
 
@@ -116,6 +125,6 @@ def _is_prompt(value: object) -> bool:
 def _canonical(value: object) -> bytes:
     """JSON without spaces, keys in the order in which they came: engines render them in that order."""
     try:
-        return json.dumps(value, separators=(",", ":")).encode()
+        return _encoded(value).encode()
     except (RecursionError, TypeError, ValueError):
         return b"?"

@@ -69,10 +69,27 @@ def script(path: Path, kilobytes: float) -> Path:
     return path
 
 
-def measured(port: int, lua: Path, connections: int, seconds: float) -> Figures:
+def unique_script(path: Path) -> Path:
+    """What wrk runs: bodies of which no two begin alike. Its argument is the number of the first."""
+    head = "POST /v1/chat/completions HTTP/1.1\\r\\nHost: bench\\r\\nContent-Type: application/json\\r\\n"
+    path.write_text(f"""
+local number, filling = 0, string.rep("x", 1100)
+function init(args) number = tonumber(args[1]) end
+function request()
+    number = number + 1
+    local body = string.format(
+        '{{"model": "bench", "messages": [{{"role": "user", "content": "%012d%s"}}]}}', number, filling)
+    return "{head}Content-Length: " .. #body .. "\\r\\n\\r\\n" .. body
+end
+{_DONE}""")
+    return path
+
+
+def measured(port: int, lua: Path, connections: int, seconds: float, *arguments: str) -> Figures:
     """One cell of wrk with one thread. Raises Missing where wrk cannot be had, RuntimeError when it fails."""
     command = [str(debian_binary("wrk")), "--threads", "1", "--connections", str(connections), "--timeout", "10s"]
     command += ["--duration", f"{max(1, round(seconds))}s", "--script", str(lua), f"http://127.0.0.1:{port}/"]
+    command += ["--", *arguments] if arguments else []
     ran = subprocess.run(
         command, capture_output=True, text=True, timeout=seconds * 3 + 60, env={**os.environ, **debian_env()}
     )

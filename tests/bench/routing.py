@@ -3,12 +3,15 @@
 On one machine: wrk, two backends that answer at once, and one router between them at a time that works, each one
 process (or what a peer starts). Every round measures every router in every cell, so that what else the machine does
 falls on all of them. "Added" is against the same load sent to a backend directly, in the same round. Nothing here is a
-network: figures compare routers, and are no promise.
+network: figures compare routers, and are no promise. Seven minutes; as root, all of it may run before others (--nice).
+``--prefixes 1000000`` sends as many beginnings that never come again through our router and looks at its memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import os
 import platform
 import signal
@@ -26,15 +29,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from controlplane.embedded.ports import free_ports
-from tests.bench.loads import Figures, measured, script
-from tests.bench.peers import ROOT, Missing, Router, debian_binary, debian_env, nginx_command, routers
+from tests.bench.loads import Figures, measured, script, unique_script
+from tests.bench.peers import CACHE, ROOT, Missing, Router, debian_binary, debian_env, nginx_command, routers
 
 ANSWER = (
     '{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"bench","status":"ok","choices":[{"index":0,'
     '"message":{"role":"assistant","content":"A short answer."},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,'
     '"completion_tokens":4,"total_tokens":13},"model_path":"bench","is_generation":true,"data":[{"id":"bench"}]}'
 )
-DIRECT = "direct"
+DIRECT, OURS = "direct", "hearth"
+LLM_ROUTERS = {"sglang-router", "vllm-router", "smg"}
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 Cell = tuple[float, int]  # kilobytes of a body, connections
@@ -90,6 +94,7 @@ class Results:
     cpu: dict[tuple[str, Cell], list[float]] = field(default_factory=lambda: defaultdict(list))
     resident: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    loads: list[float] = field(default_factory=list)  # of the machine, at the start of each round
 
     def added(self, name: str, cell: Cell, of: str) -> float:
         """The median over rounds of what it took more than the direct way in the same round, in microseconds."""
@@ -176,14 +181,28 @@ def run(options: argparse.Namespace) -> Results:
                 said = (folder / "log").read_text(errors="replace")[-200:].strip().replace("\n", " | ")
                 results.notes.append(f"not measured: {router.name} does not answer: {said}")
                 ended(process)
+        for one in running:
+            measured(one.port, scripts[options.bodies[0]], options.connections[-1], 1)  # none is measured cold
         cells = [(size, connections) for size in options.bodies for connections in options.connections]
         for number in range(options.rounds):
+            results.loads.append(os.getloadavg()[0])
             for cell in cells:
                 _cell(results, cell, running, ports, scripts[cell[0]], options.seconds)
             print(f"round {number + 1} of {options.rounds} done", file=sys.stderr, flush=True)
         for one in running:
             results.resident[one.router.name] = one.resident_mib()
+        ours = next((one for one in running if one.router.name == OURS), None)
+        if ours is not None and options.prefixes:
+            _remembers(results, ours, root, options.prefixes)
     return results
+
+
+def _remembers(results: Results, ours: Running, folder: Path, prefixes: int) -> None:
+    """What the router's memory is after so many beginnings that no other request has."""
+    lua, sent, before = unique_script(folder / "unique.lua"), 0, ours.resident_mib()
+    while sent < prefixes:
+        sent += measured(ours.port, lua, 64, 5, f"{sent + 1}").requests
+    results.notes.append(f"memory: {before:.1f} MiB, and {ours.resident_mib():.1f} after {sent:,} distinct prefixes")
 
 
 def _made(folder: Path) -> Path:
@@ -194,11 +213,9 @@ def _made(folder: Path) -> Path:
 def _cell(
     results: Results, cell: Cell, running: Sequence[Running], ports: Sequence[int], lua: Path, seconds: float
 ) -> None:
-    measured(ports[0], lua, cell[1], 1)
     results.figures[DIRECT, cell].append(measured(ports[0], lua, cell[1], seconds))
     for one in running:
         name = one.router.name
-        measured(one.port, lua, cell[1], 1)
         before = one.cpu_seconds()
         figures = measured(one.port, lua, cell[1], seconds)
         results.figures[name, cell].append(figures)
@@ -210,7 +227,7 @@ def _cell(
 def table(results: Results, options: argparse.Namespace) -> list[str]:
     machine = f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     lines = [
-        f"# {machine}; load {os.getloadavg()[0]:.1f}",
+        f"# {machine}; load {', '.join(f'{one:.1f}' for one in results.loads)}; nice {os.nice(0)}",
         f"# {' '.join(sys.argv)}; medians of {options.rounds} rounds of {options.seconds:g} s; times in µs",
         f"{'router':14} {'body':>6} {'conns':>5} {'p50':>8} {'added p50':>9} {'added p99':>9} {'req/s':>8}"
         f" {'CPU/req':>7} {'MiB':>5}",
@@ -233,7 +250,7 @@ def _row(results: Results, name: str, cell: Cell) -> str:
 
 def _goals(results: Results, options: argparse.Namespace) -> list[str]:
     """The goal figures, where the cells that they are about were measured."""
-    ours, peer = "hearth", "sglang-router"
+    ours, peer = OURS, "sglang-router"
     if ours not in results.resident or peer not in results.resident or 8 not in options.bodies:
         return []
     lines = []
@@ -243,20 +260,54 @@ def _goals(results: Results, options: argparse.Namespace) -> list[str]:
     if 16 in options.connections:
         part = results.rate(ours, (8.0, 16)) / results.rate(peer, (8.0, 16))
         lines.append(f"goal: req/s, 8 KB, 16 connections: {part:.2f} of {peer}'s (at least 1.30)")
+    for connections in options.connections:
+        added = {
+            name: results.added(name, (8.0, connections), "p99")
+            for name in (ours, *LLM_ROUTERS & results.resident.keys())
+        }
+        best = min((name for name in added if name != ours), key=lambda name: added[name])
+        lines.append(
+            f"goal: added p99, 8 KB, {connections} connections: {added[ours]:.0f} µs, {best}'s {added[best]:.0f}"
+            " (no more than the best LLM router's)"
+        )
     return lines
+
+
+def document(results: Results, options: argparse.Namespace) -> dict[str, object]:
+    """Everything that was measured, every round by itself."""
+    return {
+        "machine": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version(),
+        "command": sys.argv, "rounds": options.rounds, "seconds": options.seconds, "loads": results.loads,
+        "cells": [
+            {
+                "router": name, "kilobytes": cell[0], "connections": cell[1],
+                "rounds": [dataclasses.asdict(one) for one in rounds], "cpu_microseconds": results.cpu[name, cell],
+            }
+            for (name, cell), rounds in results.figures.items()
+        ],
+        "resident_mib": results.resident, "goals": _goals(results, options), "notes": results.notes,
+    }  # fmt: skip
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.routing", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each cell, after one to warm up")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each cell in each round, whole ones")
     parser.add_argument("--bodies", type=float, nargs="+", default=[0.6, 8.0, 32.0], help="kilobytes")
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--only", nargs="+", default=[], help="names of routers")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds until a router must answer")
+    parser.add_argument("--nice", type=int, default=0, help="of everything that runs here; below 0 needs root")
+    parser.add_argument("--prefixes", type=int, default=0, help="distinct ones, to look at our memory after them")
+    parser.add_argument("--json", type=Path, default=CACHE / "routing.json", help="where all figures go")
     options = parser.parse_args()
+    os.nice(options.nice)
     try:
-        print("\n".join(table(run(options), options)))
+        results = run(options)
+        print("\n".join(table(results, options)))
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(document(results, options), indent=1))
+        print(f"# every round: {options.json}")
     except Missing as why:
         print(f"Nothing was measured: {why}", file=sys.stderr)
         return 1
