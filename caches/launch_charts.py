@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -92,7 +93,7 @@ def heatmap(cells: Iterable[HeatCell], period: Period, zone: ZoneInfo, events: S
         "font": {"size": 12},
         "showlegend": False,
         "dragmode": "zoom",
-        "meta": {"edges": [iso_text(moment) for moment in [*steps, period.until]]},
+        "meta": {"edges": [iso_text(moment) for moment in [*steps, period.end]]},
         "xaxis": _AXIS
         | {
             "fixedrange": False,
@@ -208,7 +209,7 @@ def _changes(events: Sequence[AuditEvent], period: Period) -> Spec:
     return {
         "type": "scatter",
         "mode": "markers",
-        "x": [(event.at - period.since) / period.step - 0.5 for event in events],
+        "x": [_place(event.at, [*period.steps, period.until]) for event in events],
         "y": [len(EDGES)] * len(events),
         "marker": {"symbol": "diamond", "size": 9, "color": "rgba(0,0,0,0)", "line": {"width": 1, "color": "#888888"}},
         "customdata": [f"/audit?id={event.pk}" for event in events],
@@ -216,6 +217,12 @@ def _changes(events: Sequence[AuditEvent], period: Period) -> Spec:
         "hovertemplate": "%{hovertext}<extra></extra>",
         "meta": {"tokens": ["--warn-solid"]},
     }
+
+
+def _place(moment: datetime, edges: Sequence[datetime]) -> float:
+    """Where on an axis of numbered steps, which need not be of one length."""
+    index = max(0, min(len(edges) - 2, bisect_right(edges, moment) - 1))
+    return index - 0.5 + (moment - edges[index]) / (edges[index + 1] - edges[index])
 
 
 def _line(x: float) -> Spec:

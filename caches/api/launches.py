@@ -117,7 +117,7 @@ class LaunchStatistics(ApiView):
         period = _period(request)
         selection = Selection(period, **{name: _filter(request, name) for name in _FILTERS})
         classes = [row for stats in class_stats(selection, targets=self.targets) for row in _rows(stats)]
-        document = {"since": period.since, "until": period.until, "classes": classes}
+        document = {"since": period.since, "until": period.end, "classes": classes}
         return Response(StatisticsSerializer(document).data)
 
 

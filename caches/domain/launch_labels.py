@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from caches.domain.launch_observations import Observation
-from caches.domain.launch_words import Cached, EventClass, Mark
+from caches.domain.launch_words import Cached, EventClass, Mark, MissReason
 
 # A node that was there for less than this when the pod was placed is new: it came for this load.
 NEW_NODE_SECONDS = 900.0
@@ -59,6 +59,23 @@ def weights_label(observations: Iterable[Observation]) -> Cached:
     """What the ensure step found. Of several runs the worst counts: the first one made the others hits."""
     found = {_FOUND.get(one.fact("found"), Cached.UNKNOWN) for one in observations if one.mark is Mark.ENSURE_ENDED}
     return next((label for label in _WORST if label in found), Cached.UNKNOWN)
+
+
+def miss_reason(
+    observations: Iterable[Observation], weights: Cached, circumstances: Circumstances
+) -> MissReason | None:
+    """Why the weights were not on the node; None for a launch that did not miss them, or of which nobody knows."""
+    if weights not in (Cached.MISS, Cached.PARTIAL):
+        return None
+    said = {one.fact("found") for one in observations if one.mark is Mark.ENSURE_ENDED}
+    if "failed" in said or "local" in said:
+        return MissReason.FAILED if "failed" in said else MissReason.UNUSABLE
+    age, first = circumstances.node_age_seconds, circumstances.first_of_version_on_node
+    if age is not None and age < NEW_NODE_SECONDS:
+        return MissReason.NEW_NODE
+    if weights is Cached.PARTIAL:
+        return MissReason.INCOMPLETE
+    return {True: MissReason.FIRST, False: MissReason.GONE, None: MissReason.UNKNOWN}[first]
 
 
 def image_label(observations: Iterable[Observation], container: str) -> Cached:

@@ -3,38 +3,72 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, time, timedelta, tzinfo
 
 _RELATIVE = re.compile(r"now(?:-(\d{1,4})([mhd]))?\Z")
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 LONGEST = timedelta(days=400)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOURLY_UP_TO = timedelta(hours=72)
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Whole hours or whole days (UTC) that are counted as such; ``step`` as LaunchCount.step has it."""
+
+    step: str
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Period:
-    """From ``since`` until before ``until``, both UTC and both at an edge of a step: counts have no finer edges."""
+    """From ``since`` until before ``until``, both UTC and full hours: counts have no finer edges.
+
+    ``end`` is the last moment that is meant, within the hour before ``until`` and never in the future; ``step`` what
+    charts divide the period into: hours, or days of ``zone``.
+    """
 
     since: datetime
     until: datetime
     step: timedelta
+    end: datetime
+    zone: tzinfo = UTC
 
     @property
     def step_name(self) -> str:
-        """As LaunchCount.step has it."""
-        return "Hour" if self.step == timedelta(hours=1) else "Day"
+        return "Hour" if self.step == HOUR else "Day"
 
     @property
     def steps(self) -> list[datetime]:
-        """The beginning of each step."""
-        count = -((self.since - self.until) // self.step)
-        return [self.since + number * self.step for number in range(count)]
+        """The beginning of each step; the first and the last may be less than a whole day."""
+        if self.step == HOUR:
+            return [self.since + number * HOUR for number in range((self.until - self.since) // HOUR)]
+        first, last = (moment.astimezone(self.zone).date() for moment in (self.since, self.until))
+        days = [datetime.combine(first + number * DAY, time(), self.zone) for number in range((last - first).days + 1)]
+        midnights = [_up(midnight.astimezone(UTC)) for midnight in days]
+        return [self.since, *(moment for moment in midnights if self.since < moment < self.until)]
+
+    def parts(self, uncounted: Collection[datetime] = ()) -> list[Part]:
+        """What is to be read for the whole: days wherever all of one is meant, it is over and not among
+        ``uncounted``; otherwise hours."""
+        first, last = _midnight(self.since + DAY - timedelta(microseconds=1)), _midnight(self.end)
+        parts = [Part("Hour", self.since, min(first, self.until))]
+        for number in range((last - first) // DAY):
+            day = first + number * DAY
+            parts.append(Part("Hour" if day in uncounted else "Day", day, day + DAY))
+        return _joined([*parts, Part("Hour", max(parts[-1].until, self.since), self.until)])
+
+    def chart_parts(self, uncounted: Collection[datetime] = ()) -> list[Part]:
+        """What is to be read for the steps: days where they are steps as well."""
+        whole = self.step == DAY and all(moment == _midnight(moment) for moment in self.steps[1:])
+        return self.parts(uncounted) if whole else [Part("Hour", self.since, self.until)]
 
     def before(self) -> Period:
         """The period of the same length that ends where this one begins."""
-        return Period(self.since - (self.until - self.since), self.since, self.step)
+        return replace(self, since=self.since - (self.until - self.since), until=self.since, end=self.since)
 
 
 def moment_of(text: str, now: datetime) -> datetime:
@@ -50,30 +84,44 @@ def moment_of(text: str, now: datetime) -> datetime:
         raise ValueError("a time that no calendar has") from error
 
 
-def period_of(since: str, until: str, now: datetime) -> Period:
-    """The steps that hold everything between the two. Raises ValueError with what is wrong."""
-    first, last = moment_of(since, now), moment_of(until, now)
+def period_of(since: str, until: str, now: datetime, zone: tzinfo = UTC) -> Period:
+    """The hours that hold everything between the two, until now at most. Raises ValueError with what is wrong."""
+    first, last = moment_of(since, now), min(moment_of(until, now), now)
     if first >= last:
-        raise ValueError("it ends before it begins")
+        raise ValueError("it begins after now" if first > now else "it ends before it begins")
     if last - first > LONGEST:
         raise ValueError(f"it is longer than {LONGEST.days} days")
-    step = timedelta(hours=1) if last - first <= HOURLY_UP_TO else timedelta(days=1)
-    return Period(_down(first, step), _up(last, step), step)
+    step = HOUR if last - first <= HOURLY_UP_TO else DAY
+    return Period(_down(first), _up(last), step, last.astimezone(UTC), zone)
 
 
-def label_of(moment: datetime, zone: ZoneInfo, step: timedelta) -> str:
-    """A tick: the hour in ``zone``, or the day (UTC) where the steps are days."""
+def label_of(moment: datetime, zone: tzinfo, step: timedelta) -> str:
+    """A tick in ``zone``: the day where steps are days, otherwise the hour, with the day at midnight."""
     local = moment.astimezone(zone)
-    if step >= timedelta(days=1):
-        return f"{moment:%b} {moment.day}"
+    if step >= DAY:
+        return f"{local:%b} {local.day}"
     return f"{local:%H:%M}" if local.hour else f"{local:%b} {local.day}, {local:%H:%M}"
 
 
-def _down(moment: datetime, step: timedelta) -> datetime:
-    whole = moment.replace(minute=0, second=0, microsecond=0)
-    return whole.replace(hour=0) if step >= timedelta(days=1) else whole
+def _joined(parts: Iterable[Part]) -> list[Part]:
+    """Without empty ones; neighbours that are read alike are one."""
+    found: list[Part] = []
+    for part in parts:
+        if found and found[-1].step == part.step:
+            found[-1] = replace(found[-1], until=part.until)
+        elif part.since < part.until:
+            found.append(part)
+    return found
 
 
-def _up(moment: datetime, step: timedelta) -> datetime:
-    down = _down(moment, step)
-    return down if down == moment else down + step
+def _midnight(moment: datetime) -> datetime:
+    return _down(moment).replace(hour=0)
+
+
+def _down(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def _up(moment: datetime) -> datetime:
+    down = _down(moment)
+    return down if down == moment else down + HOUR

@@ -7,8 +7,9 @@ seconds below SMALLEST count as zero, which is within SMALLEST of them.
 from __future__ import annotations
 
 import math
+import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 ACCURACY = 0.01
@@ -16,6 +17,7 @@ SMALLEST = 0.001
 _RATIO = (1 + ACCURACY) / (1 - ACCURACY)
 _LOG_RATIO = math.log(_RATIO)
 _ZERO = -1_000_000  # below every bucket that a duration of SMALLEST or more can be in
+_STORED_ZERO = -32768  # the same in the two bytes that a bucket is stored in
 
 
 @dataclass(slots=True)
@@ -32,6 +34,12 @@ class Sketch:
         """Take in another one, as if its durations had been added here."""
         self.buckets.update(other.buckets)
 
+    def merge_stored(self, stored: bytes | memoryview) -> None:
+        """Take in what to_bytes() made, without making a sketch of it first."""
+        buckets = self.buckets
+        for bucket, count in _stored(stored):
+            buckets[bucket] += count
+
     @property
     def count(self) -> int:
         return self.buckets.total()
@@ -46,13 +54,15 @@ class Sketch:
         total = self.count
         return [_at(ordered, nearest_rank(q, total)) if total else None for q in qs]
 
-    def to_json(self) -> dict[str, int]:
-        """For a JSON column; from_json reads it."""
-        return {str(bucket): count for bucket, count in sorted(self.buckets.items())}
+    def to_bytes(self) -> bytes:
+        """Six bytes for each bucket: first all numbers, then all counts, little-endian; from_bytes reads it."""
+        buckets = sorted(self.buckets.items())
+        numbers = [_STORED_ZERO if bucket == _ZERO else bucket for bucket, _ in buckets]
+        return struct.pack(f"<{len(buckets)}h{len(buckets)}I", *numbers, *(count for _, count in buckets))
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, int]) -> Sketch:
-        return cls(Counter({int(bucket): count for bucket, count in stored.items()}))
+    def from_bytes(cls, stored: bytes | memoryview) -> Sketch:
+        return cls(Counter(dict(_stored(stored))))
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Sketch:
@@ -67,6 +77,19 @@ class Sketch:
             (0.0, SMALLEST, count) if bucket == _ZERO else (_RATIO ** (bucket - 1), _RATIO**bucket, count)
             for bucket, count in sorted(self.buckets.items())
         ]
+
+
+def bucket_sql(column: str) -> str:
+    """The bucket of a column of seconds as add() chooses it, for a statement that groups by it; null of null."""
+    return f"CASE WHEN {column} < {SMALLEST} THEN {_ZERO} ELSE ceil(ln({column}) / {_LOG_RATIO!r}::float8)::int END"
+
+
+def _stored(data: bytes | memoryview) -> Iterable[tuple[int, int]]:
+    size = len(data) // 6
+    values = struct.unpack(f"<{size}h{size}I", data)
+    if size and values[0] == _STORED_ZERO:
+        values = (_ZERO, *values[1:])
+    return zip(values[:size], values[size:], strict=True)
 
 
 def nearest_rank(q: float, total: int) -> int:

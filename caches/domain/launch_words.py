@@ -60,6 +60,7 @@ class Mark(StrEnum):
     READY = "Ready"
     FIRST_SUCCESS = "FirstSuccess"
     ENDED = "Ended"
+    NOTED = "Noted"  # said beside: why it waits, what was tried
     SPAN = "Span"
 
 
@@ -94,6 +95,18 @@ class EventClass(StrEnum):
     NEW_NODE = "PodOnNewNode"
     NEW_VERSION = "NewModelVersion"
     NODE_LOSS = "RecoveryAfterNodeLoss"
+    UNKNOWN = "Unknown"
+
+
+class MissReason(StrEnum):
+    """Why a launch missed the weights, from what is most to what is least specific."""
+
+    FAILED = "FetchFailed"
+    UNUSABLE = "CacheUnusable"  # the node's cache could not help, the weights went into the pod's own folder
+    NEW_NODE = "NewNode"
+    FIRST = "FirstOnNode"
+    INCOMPLETE = "Incomplete"
+    GONE = "Gone"  # this version was launched there before
     UNKNOWN = "Unknown"
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
-from caches.domain.launch_words import Cached, EventClass, LaunchState, Phase
+from caches.domain.launch_words import Cached, EventClass, LaunchState, MissReason, Phase
 from caches.models.catalogue import ModelVersion
 from controlplane.clusters.models import Cluster, Node
 from controlplane.models_base import Row
 from controlplane.serving.models import Endpoint
+
+# How clusters say that a pod ended because its node went away.
+NODE_LOST_REASONS = ("NodeLost", "TaintManagerEviction", "DeletionByTaintManager")
 
 
 class Launch(Row):
@@ -23,7 +26,7 @@ class Launch(Row):
     ``phase_seconds`` is in the order of the phases, null where not measured. ``began_at`` is when it counts.
     """
 
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="launches")
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="launches", db_index=False)
     pod_uid = models.CharField(max_length=100)
     container = models.CharField(max_length=63)
     restart_count = models.PositiveIntegerField()
@@ -31,7 +34,7 @@ class Launch(Row):
     stale_at = models.DateTimeField(null=True)
 
     pod_name = models.CharField(max_length=320, blank=True, default="")
-    node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="launches")
+    node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="launches", db_index=False)
     node_name = models.CharField(max_length=253, blank=True, default="")
     pool_name = models.CharField(max_length=63, blank=True, default="")
     endpoint = models.ForeignKey(Endpoint, null=True, on_delete=models.SET_NULL, related_name="launches")
@@ -44,6 +47,9 @@ class Launch(Row):
     event_class = models.CharField(max_length=24, choices=[(c.value, c.value) for c in EventClass], default="Unknown")
     weights = models.CharField(max_length=8, choices=[(c.value, c.value) for c in Cached], default="Unknown")
     image = models.CharField(max_length=8, choices=[(c.value, c.value) for c in Cached], default="Unknown")
+    miss_reason = models.CharField(
+        max_length=16, blank=True, default="", choices=[(r.value, r.value) for r in MissReason]
+    )
     first_on_node = models.BooleanField(null=True)
     node_age_seconds = models.FloatField(null=True)
     reached = models.CharField(max_length=24, choices=[(p.value, p.value) for p in Phase], default=Phase.WAITING.value)
@@ -60,18 +66,35 @@ class Launch(Row):
     phases = models.JSONField(default=list, help_text="state, seconds, observer and pieces of each phase")
 
     class Meta:
-        ordering = ["-began_at", "-id"]
+        ordering = [models.F("began_at").desc(nulls_last=True), "-id"]
+        # Each has its reader: lists, pods that go, the slowest, the launch at a quantile, and what was there before.
         indexes = [
-            models.Index(fields=["-began_at", "-id"], name="caches_launch_began"),
+            models.Index(
+                models.F("began_at").desc(nulls_last=True), models.F("id").desc(), name="caches_launch_newest"
+            ),
+            models.Index(
+                models.F("ready_seconds").desc(nulls_last=True), models.F("id").desc(), name="caches_launch_slow"
+            ),
             models.Index(fields=["cluster", "pod_uid"], name="caches_launch_pod"),
             models.Index(fields=["event_class", "ready_seconds"], name="caches_launch_class"),
-            models.Index(fields=["endpoint", "digest"], name="caches_launch_endpoint"),
-            models.Index(fields=["node", "digest"], name="caches_launch_node"),
+            models.Index(fields=["cluster", "endpoint_name", "digest", "ready_at"], name="caches_launch_served"),
+            models.Index(fields=["node", "digest", "began_at"], name="caches_launch_first"),
             models.Index(fields=["stale_at"], name="caches_launch_stale", condition=models.Q(stale_at__isnull=False)),
+            models.Index(
+                fields=["ended_at"], name="caches_launch_lost", condition=models.Q(end_reason__in=NODE_LOST_REASONS)
+            ),
         ]
 
     def __str__(self) -> str:
-        return f"{self.pod_name or self.pod_uid} {self.container}#{self.restart_count}"
+        return self.title
+
+    @property
+    def title(self) -> str:
+        """What people call it: its endpoint and its pod (or engine), and of a uid no more than tells them apart."""
+        namespace = self.endpoint_name.partition("/")[0]
+        pod = self.pod_name.removeprefix(f"{namespace}/") or f"pod {self.pod_uid[:8]}"
+        run = f"restart {self.restart_count}" if self.restart_count else ""
+        return ", ".join(name for name in (self.endpoint_name, pod, run) if name)
 
 
 class LaunchObservation(models.Model):
@@ -93,10 +116,15 @@ class LaunchObservation(models.Model):
 
 
 class LaunchCount(models.Model):
-    """Launches of one hour or one day (UTC) that are alike: exact counts, and a sketch of the seconds until ready."""
+    """Launches of one hour or one day (UTC) that are alike: exact counts, and a sketch of the seconds until ready.
+
+    Every launch is counted once under each ``by``: what the row tells apart beside its cluster. Columns that it does
+    not tell apart are "". A page reads the coarsest that answers it.
+    """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="launch_counts")
     step = models.CharField(max_length=4, choices=[("Hour", "Hour"), ("Day", "Day")])
+    by = models.CharField(max_length=8, choices=[(one, one) for one in ("Nothing", "Class", "Pool", "Version")])
     start = models.DateTimeField()
     pool_name = models.CharField(max_length=63, blank=True)
     version_name = models.CharField(max_length=320, blank=True)
@@ -106,26 +134,45 @@ class LaunchCount(models.Model):
     launches = models.PositiveIntegerField()
     ready = models.PositiveIntegerField()
     ended = models.PositiveIntegerField(help_text="never became ready")
-    sketch = models.JSONField(default=dict, help_text="domain.launch_sketch.Sketch of ready_seconds")
+    reasons = models.JSONField(default=dict, help_text="why how many missed their weights")
+    sketch = models.BinaryField(default=b"", help_text="domain.launch_sketch.Sketch of ready_seconds")
 
     class Meta:
         ordering = ["start"]
         constraints = [
             models.UniqueConstraint(
-                fields=["cluster", "step", "start", "pool_name", "version_name", "event_class", "weights", "image"],
+                fields=[
+                    "by",
+                    "step",
+                    "start",
+                    "cluster",
+                    "pool_name",
+                    "version_name",
+                    "event_class",
+                    "weights",
+                    "image",
+                ],
                 name="caches_launch_count_once",
             )
         ]
-        indexes = [models.Index(fields=["step", "start"], name="caches_launch_count_start")]
+        indexes = [
+            models.Index(
+                fields=["version_name", "step", "start"],
+                name="caches_launch_count_of",
+                condition=models.Q(by="Version"),
+            )
+        ]
 
 
 class LaunchHour(models.Model):
-    """One hour of one cluster whose counts are to be made again since ``dirty_at``; the row goes when they are."""
+    """One hour of one cluster whose counts are to be made again since ``dirty_at``, or one day whose hours were counted
+    since it was; the row goes when that is done."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="launch_hours")
+    step = models.CharField(max_length=4, choices=[("Hour", "Hour"), ("Day", "Day")], default="Hour")
     start = models.DateTimeField()
     dirty_at = models.DateTimeField()
 
     class Meta:
         ordering = ["start"]
-        constraints = [models.UniqueConstraint(fields=["cluster", "start"], name="caches_launch_hour_once")]
+        constraints = [models.UniqueConstraint(fields=["cluster", "step", "start"], name="caches_launch_hour_once")]

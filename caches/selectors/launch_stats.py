@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,7 +12,7 @@ from uuid import UUID
 from caches.domain.launch_sketch import ACCURACY, Sketch
 from caches.domain.launch_words import Cached, EventClass
 from caches.models import Launch
-from caches.selectors.launches import Selection, count_rows, launch_rows
+from caches.selectors.launches import Selection, count_rows, launch_rows, step_rows
 from caches.selectors.nodes import Targets
 
 # Below this a percentile would be one launch's luck: the launches themselves are shown.
@@ -23,11 +24,12 @@ _MISSED = (Cached.MISS.value, Cached.PARTIAL.value)
 @dataclass(slots=True)
 class Part:
     """Launches that are alike. ``quantiles`` are p50, p95 and p99 of the seconds until ready, None of too few;
-    ``dots`` the seconds of each where there are too few."""
+    ``dots`` the seconds of each where there are too few; ``reasons`` why how many of them missed their weights."""
 
     launches: int = 0
     ready: int = 0
     ended: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
     sketch: Sketch = field(default_factory=Sketch)
     dots: list[tuple[float, UUID]] = field(default_factory=list)
 
@@ -39,12 +41,13 @@ class Part:
     def quantiles(self) -> list[float | None]:
         return self.sketch.quantiles(*QUANTILES) if self.enough else [None] * len(QUANTILES)
 
-    def add(self, launches: int, ready: int, ended: int, sketch: Sketch) -> None:
+    def add(self, other: Part) -> None:
         """Count in launches that are alike."""
-        self.launches += launches
-        self.ready += ready
-        self.ended += ended
-        self.sketch.merge(sketch)
+        self.launches += other.launches
+        self.ready += other.ready
+        self.ended += other.ended
+        self.reasons.update(other.reasons)
+        self.sketch.merge(other.sketch)
 
 
 @dataclass(slots=True)
@@ -78,16 +81,26 @@ class Example:
 
 def class_stats(selection: Selection, *, targets: Targets = None) -> list[ClassStats]:
     """Every class that has launches, in the order of the classes."""
-    found: dict[EventClass, ClassStats] = {}
-    rows = count_rows(selection, targets).order_by()
-    columns = ("event_class", "weights", "launches", "ready", "ended", "sketch")
-    for name, label, launches, ready, ended, stored in rows.values_list(*columns):
-        kind, sketch = EventClass(name), Sketch.from_json(stored)
-        stats = found.setdefault(kind, ClassStats(kind, Part(), defaultdict(Part)))
-        stats.whole.add(launches, ready, ended, sketch)
-        stats.by_weights[Cached(label)].add(launches, ready, ended, sketch)
+    parts: dict[EventClass, dict[Cached, Part]] = defaultdict(lambda: defaultdict(Part))
+    rows = count_rows(selection, targets, told_apart=("event_class", "weights"))
+    columns = ("event_class", "weights", "launches", "ready", "ended", "reasons", "sketch")
+    for name, label, launches, ready, ended, reasons, sketch in rows.values_list(*columns):
+        part = parts[EventClass(name)][Cached(label)]
+        part.launches += launches
+        part.ready += ready
+        part.ended += ended
+        part.reasons.update(reasons)
+        part.sketch.merge_stored(sketch)
+    found = {kind: ClassStats(kind, _together(by_weights.values()), by_weights) for kind, by_weights in parts.items()}
     _add_dots([stats for stats in found.values() if _has_few(stats)], selection, targets)
     return [found[kind] for kind in EventClass if kind in found]
+
+
+def _together(parts: Iterable[Part]) -> Part:
+    whole = Part()
+    for part in parts:
+        whole.add(part)
+    return whole
 
 
 def _has_few(stats: ClassStats) -> bool:
@@ -135,10 +148,14 @@ EDGES = (0, 5, 10, 20, 30, 60, 120, 180, 300, 600, 900, 1800, 3600, 7200)
 
 
 def heat(selection: Selection, *, targets: Targets = None) -> list[HeatCell]:
-    """How many launches of each step took how long; only cells that hold some."""
+    """How many launches of each of the period's steps took how long; only cells that hold some."""
+    steps = selection.period.steps
+    sketches: dict[datetime, Sketch] = defaultdict(Sketch)
+    for start, sketch in step_rows(selection, targets).values_list("start", "sketch"):
+        sketches[steps[bisect_right(steps, start) - 1]].merge_stored(sketch)
     cells: dict[tuple[datetime, float], int] = defaultdict(int)
-    for start, sketch in count_rows(selection, targets).values_list("start", "sketch"):
-        for low, high, count in Sketch.from_json(sketch).ranges():
+    for start, whole in sketches.items():
+        for low, high, count in whole.ranges():
             middle = 2 * low * high / (low + high) if low else 0.0
-            cells[(start, max(edge for edge in EDGES if edge <= middle))] += count
+            cells[(start, EDGES[bisect_right(EDGES, middle) - 1])] += count
     return [HeatCell(start, low, count) for (start, low), count in sorted(cells.items())]

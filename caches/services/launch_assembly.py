@@ -11,50 +11,55 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
-from caches.domain.launch_labels import classify, image_label, weights_label
+from caches.domain.launch_labels import Circumstances, classify, image_label, miss_reason, weights_label
 from caches.domain.launch_observations import Observation
-from caches.domain.launch_timeline import PhaseTime, Timeline, assemble
+from caches.domain.launch_timeline import PhaseTime, assemble
 from caches.models import Launch, LaunchHour
-from caches.selectors.launch_circumstances import Surroundings, circumstances_of, fact, surroundings_of
+from caches.selectors.launch_circumstances import Start, circumstances_of, fact, surroundings_of
 from caches.selectors.launch_observations import observations_by_launch
+from caches.services.launch_rows import launches_write
 from controlplane.locks import deadlock_retried
 
-BATCH = 50  # locked at once: whoever reports of one of them waits
+BATCH = 500  # locked at once for a few tenths of a second: whoever reports of one of them waits
 # Launches are kept for so long; counts of older hours are not made again, because nobody could.
 KEPT = timedelta(days=90)
 
 
-def launches_assemble(*, limit: int = 200) -> int:
+def launches_assemble(*, limit: int = 2 * BATCH) -> int:
     """Assemble launches with new observations, those first that wait longest. Returns how many were assembled."""
-    stale = Launch.objects.filter(stale_at__isnull=False).order_by("stale_at").values_list("pk", flat=True)
-    keys = list(stale[:limit])
-    return sum(_assemble(keys[start : start + BATCH]) for start in range(0, len(keys), BATCH))
+    count = 0
+    while count < limit:
+        asked = min(BATCH, limit - count)
+        assembled = _assemble(asked)
+        count += assembled
+        if assembled < asked:
+            break
+    return count
 
 
 @deadlock_retried
 @transaction.atomic
-def _assemble(keys: Sequence[UUID]) -> int:
-    """Nobody can say that there is more to a launch while it is locked, so what is read here is all of it."""
-    rows = Launch.objects.filter(pk__in=keys, stale_at__isnull=False).select_related("node__pool", "endpoint")
-    locked = list(rows.select_for_update(of=("self",), no_key=True, skip_locked=True).order_by("pk"))
+def _assemble(most: int) -> int:
+    """Nobody can say that there is more to a launch while it is locked, so what is read here is all of it. What another
+    worker has locked is left to it."""
+    rows = Launch.objects.filter(stale_at__isnull=False).order_by("stale_at").defer("phases", "phase_seconds")
+    locked = list(rows.select_for_update(no_key=True, skip_locked=True)[:most])
+    if not locked:
+        return 0
     seen = observations_by_launch([launch.pk for launch in locked])
-    # What came before decides what is first, and is written before it is asked for.
-    pairs = sorted(((launch, seen.get(launch.pk, ())) for launch in locked), key=lambda pair: pair[0].began_at)
+    pairs = [(launch, seen.get(launch.pk, ())) for launch in locked]
+    starts = [
+        Start(launch, around, assemble(own))
+        for (launch, own), around in zip(pairs, surroundings_of(pairs), strict=True)
+    ]
+    found = zip(starts, pairs, circumstances_of(starts), strict=True)
+    launches_write([_row(start, own, circumstances) for start, (_, own), circumstances in found])
     changed: dict[UUID, list[datetime]] = defaultdict(list)
-    for (launch, own), around in zip(pairs, surroundings_of(pairs), strict=True):
-        changed[launch.cluster_id] += [launch.began_at, _write(launch, own, around)]
+    for start in starts:
+        changed[start.launch.cluster_id] += [start.launch.began_at, start.began]
     for cluster_id in sorted(changed):
         hours_mark_dirty(cluster_id=cluster_id, moments=changed[cluster_id])
     return len(locked)
-
-
-def _write(launch: Launch, seen: Sequence[Observation], around: Surroundings) -> datetime:
-    """The row as it follows from ``seen``; returns when it began."""
-    timeline = assemble(seen)
-    began = timeline.started_at or launch.began_at
-    fields = {**_timeline_fields(timeline), **_label_fields(launch, seen, around, timeline)}
-    Launch.objects.filter(pk=launch.pk).update(**fields, began_at=began, stale_at=None, updated_at=timezone.now())
-    return began
 
 
 def hours_mark_dirty(*, cluster_id: UUID, moments: Sequence[datetime]) -> None:
@@ -63,7 +68,7 @@ def hours_mark_dirty(*, cluster_id: UUID, moments: Sequence[datetime]) -> None:
     starts = sorted({hour_of(moment) for moment in moments if moment > now - KEPT})
     rows = [LaunchHour(cluster_id=cluster_id, start=start, dirty_at=now) for start in starts]
     LaunchHour.objects.bulk_create(
-        rows, update_conflicts=True, unique_fields=["cluster", "start"], update_fields=["dirty_at"]
+        rows, update_conflicts=True, unique_fields=["cluster", "step", "start"], update_fields=["dirty_at"]
     )
 
 
@@ -78,14 +83,18 @@ def launches_of_version_refresh(*, digest: str) -> int:
     return nameless.update(stale_at=timezone.now())
 
 
-def _timeline_fields(timeline: Timeline) -> dict[str, Any]:
+def _row(start: Start, seen: Sequence[Observation], circumstances: Circumstances) -> dict[str, Any]:
+    """The launch as it follows from ``seen`` and from what is around it."""
+    timeline = start.timeline
     return {
+        "id": str(start.launch.pk),
+        "began_at": start.began.isoformat(),
         "state": timeline.state.value,
         "reached": timeline.reached.value,
-        "started_at": timeline.started_at,
-        "ready_at": timeline.ready_at,
-        "served_at": timeline.served_at,
-        "ended_at": timeline.ended_at,
+        "started_at": _text(timeline.started_at),
+        "ready_at": _text(timeline.ready_at),
+        "served_at": _text(timeline.served_at),
+        "ended_at": _text(timeline.ended_at),
         "end_reason": timeline.end_reason[:200],
         "ready_seconds": timeline.ready_seconds,
         "total_seconds": timeline.total_seconds,
@@ -93,6 +102,7 @@ def _timeline_fields(timeline: Timeline) -> dict[str, Any]:
         "clock_shift_seconds": timeline.clock_shift_seconds,
         "phase_seconds": [one.seconds for one in timeline.phases],
         "phases": [_phase(one) for one in timeline.phases],
+        **_label_fields(start, seen, circumstances),
     }
 
 
@@ -102,33 +112,39 @@ def _phase(one: PhaseTime) -> dict[str, Any]:
         "state": one.state.value,
         "seconds": one.seconds,
         "observer": one.observer.value if one.observer else "",
-        "pieces": [[start.isoformat(), end.isoformat()] for start, end in one.pieces],
+        "pieces": [[begin.isoformat(), end.isoformat()] for begin, end in one.pieces],
     }
 
 
-def _label_fields(
-    launch: Launch, seen: Sequence[Observation], around: Surroundings, timeline: Timeline
-) -> dict[str, Any]:
+def _label_fields(start: Start, seen: Sequence[Observation], circumstances: Circumstances) -> dict[str, Any]:
     """What is known once stays known: rows around a launch go away before it does."""
-    circumstances = circumstances_of(launch, around, timeline)
+    launch, around = start.launch, start.around
     node, endpoint, version = around.node, around.endpoint, around.version
     pool = node.pool.name if node is not None and node.pool is not None else ""
+    weights = weights_label(seen)
     return {
-        "node": node,
-        "node_name": node.name if node is not None else fact(seen, "node") or launch.node_name,
+        "node_id": _text(start.node_id),
+        "node_name": node.name if node is not None else fact(seen, "node")[:253] or launch.node_name,
         "pool_name": launch.pool_name or pool,
-        "endpoint": endpoint,
-        "endpoint_name": endpoint.full_name if endpoint is not None else launch.endpoint_name,
+        "endpoint_id": _text(endpoint.pk if endpoint is not None else None),
+        "endpoint_name": start.endpoint_name,
         "digest": around.digest[:80],
-        "version": version,
+        "version_id": _text(version.pk if version is not None else None),
         "version_name": version.full_name[:320] if version is not None else launch.version_name,
-        "pod_name": fact(seen, "pod")[:320] or launch.pod_name,
+        "pod_name": (fact(seen, "pod") or launch.pod_name or around.pod)[:320],
         "event_class": classify(circumstances).value,
-        "weights": weights_label(seen).value,
+        "weights": weights.value,
+        "miss_reason": miss_reason(seen, weights, circumstances) or "",
         "image": image_label(seen, launch.container).value,
         "first_on_node": circumstances.first_of_version_on_node,
         "node_age_seconds": circumstances.node_age_seconds,
     }
+
+
+def _text(value: datetime | UUID | None) -> str | None:
+    if value is None:
+        return None
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def launches_purge(*, now: datetime) -> int:

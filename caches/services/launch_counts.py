@@ -1,21 +1,29 @@
-"""Counts of launches by hour and day, made again from the launches themselves wherever something changed."""
+"""Counts of launches by hour and day, made again from the launches themselves wherever something changed.
+
+An hour is counted from its launches by one statement, a day from its hours once it is over: pages read today by hours.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
+from django.utils import timezone
 
-from caches.domain.launch_sketch import Sketch
+from caches.domain.launch_sketch import Sketch, bucket_sql
 from caches.models import Launch, LaunchCount, LaunchHour
+from caches.selectors.launches import TOLD_APART
 from controlplane.locks import transaction_lock
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-_CELL = ("pool_name", "version_name", "event_class", "weights", "image")
-Cell = tuple[str, ...]
+CELL = TOLD_APART["Version"]
+# Where an hour of several thousand launches takes its time is in one statement, so that a batch may hold a day's hours.
+BATCH = 200
+Key = tuple[str, ...]
 
 
 class Tally:
@@ -23,17 +31,24 @@ class Tally:
 
     def __init__(self) -> None:
         self.launches = self.ready = self.ended = 0
+        self.reasons: Counter[str] = Counter()
         self.sketch = Sketch()
 
 
-def hours_count(*, limit: int = 50) -> int:
-    """Count the hours that changed, and the days that they are of. Returns how many hours were counted."""
-    dirty = list(LaunchHour.objects.order_by("dirty_at")[:limit])
-    days = {(row.cluster_id, day_of(row.start)) for row in dirty}
+Tallies = defaultdict[tuple[datetime, str, Key], Tally]  # by the hour, LaunchCount.by and the cell
+
+
+def hours_count(*, limit: int = BATCH) -> int:
+    """Count the hours that changed, and the days that are over and whose hours did. Returns how many hours."""
+    dirty = list(LaunchHour.objects.filter(step="Hour").order_by("dirty_at")[:limit])
+    by_day: dict[tuple[UUID, datetime], list[LaunchHour]] = defaultdict(list)
     for row in dirty:
-        _hour_count(row)
-    for cluster_id, day in sorted(days):
-        _day_count(cluster_id, day)
+        by_day[row.cluster_id, day_of(row.start)].append(row)
+    for cluster_id, day in sorted(by_day):
+        _hours_count(cluster_id, day, by_day[cluster_id, day])
+    days = LaunchHour.objects.filter(step="Day", start__lte=timezone.now() - DAY).order_by("dirty_at")
+    for row in days[:limit]:
+        _day_count(row)
     return len(dirty)
 
 
@@ -42,59 +57,95 @@ def day_of(moment: datetime) -> datetime:
     return moment.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def _hour_count(row: LaunchHour) -> None:
-    """Counted from one snapshot; the mark goes unless something changed since it was read."""
-    with transaction.atomic():
-        _lock(row.cluster_id, day_of(row.start))
-        tallies: dict[Cell, Tally] = defaultdict(Tally)
-        launches = Launch.objects.filter(
-            cluster_id=row.cluster_id, began_at__gte=row.start, began_at__lt=row.start + HOUR
-        )
-        for *cell, state, seconds in launches.values_list(*_CELL, "state", "ready_seconds").iterator():
-            tally = tallies[tuple(cell)]
-            tally.launches += 1
-            tally.ready += state == "Ready"
-            tally.ended += state == "Ended"
-            if seconds is not None:
-                tally.sketch.add(seconds)
-        _replace(row.cluster_id, "Hour", row.start, tallies)
-        LaunchHour.objects.filter(pk=row.pk, dirty_at=row.dirty_at).delete()
+@transaction.atomic
+def _hours_count(cluster_id: UUID, day: datetime, marks: Sequence[LaunchHour]) -> None:
+    """Hours of one day, counted from one snapshot; a mark goes unless something changed since it was read."""
+    _lock(cluster_id, day)
+    starts = [mark.start for mark in marks]
+    tallies: Tallies = defaultdict(Tally)
+    for start, *cell, state, reason, bucket, count in _grouped(cluster_id, starts):
+        for by, names in TOLD_APART.items():
+            tally = tallies[start, by, _told_apart(cell, names)]
+            tally.launches += count
+            tally.ready += count if state == "Ready" else 0
+            tally.ended += count if state == "Ended" else 0
+            if reason:
+                tally.reasons[reason] += count
+            if bucket is not None:
+                tally.sketch.buckets[bucket] += count
+    _replace(cluster_id, "Hour", starts, tallies)
+    now = timezone.now()
+    LaunchHour.objects.bulk_create(
+        [LaunchHour(cluster_id=cluster_id, step="Day", start=day, dirty_at=now)],
+        update_conflicts=True, unique_fields=["cluster", "step", "start"], update_fields=["dirty_at"],
+    )  # fmt: skip
+    for mark in marks:
+        LaunchHour.objects.filter(pk=mark.pk, dirty_at=mark.dirty_at).delete()
 
 
-def _day_count(cluster_id: UUID, day: datetime) -> None:
-    with transaction.atomic():
-        _lock(cluster_id, day)
-        tallies: dict[Cell, Tally] = defaultdict(Tally)
-        for row in _hours_of(cluster_id, day):
-            tally = tallies[tuple(getattr(row, name) for name in _CELL)]
-            tally.launches += row.launches
-            tally.ready += row.ready
-            tally.ended += row.ended
-            tally.sketch.merge(Sketch.from_json(row.sketch))
-        _replace(cluster_id, "Day", day, tallies)
+def _told_apart(cell: Sequence[str], names: Collection[str]) -> Key:
+    """``cell`` with "" for every column that is not told apart."""
+    return tuple(value if name in names else "" for name, value in zip(CELL, cell, strict=True))
 
 
-def _hours_of(cluster_id: UUID, day: datetime) -> Iterable[LaunchCount]:
-    return LaunchCount.objects.filter(cluster_id=cluster_id, step="Hour", start__gte=day, start__lt=day + DAY)
+def _grouped(cluster_id: UUID, starts: Sequence[datetime]) -> Iterable[Any]:
+    """(hour, cell, state, reason, bucket, how many) of the launches of these hours."""
+    with connection.cursor() as cursor:
+        cursor.execute(_GROUPED, [cluster_id, min(starts), max(starts) + HOUR, list(starts)])
+        yield from cursor.fetchall()
 
 
-def _replace(cluster_id: UUID, step: str, start: datetime, tallies: dict[Cell, Tally]) -> None:
-    LaunchCount.objects.filter(cluster_id=cluster_id, step=step, start=start).delete()
+@transaction.atomic
+def _day_count(mark: LaunchHour) -> None:
+    """A day that is over, from its hours."""
+    _lock(mark.cluster_id, mark.start)
+    tallies: Tallies = defaultdict(Tally)
+    hours = LaunchCount.objects.filter(
+        cluster_id=mark.cluster_id, step="Hour", start__gte=mark.start, start__lt=mark.start + DAY
+    )
+    columns = ("by", *CELL, "launches", "ready", "ended", "reasons", "sketch")
+    for by, *cell, launches, ready, ended, reasons, sketch in hours.order_by().values_list(*columns).iterator():
+        tally = tallies[mark.start, by, tuple(cell)]
+        tally.launches += launches
+        tally.ready += ready
+        tally.ended += ended
+        tally.reasons.update(reasons)
+        tally.sketch.merge_stored(sketch)
+    _replace(mark.cluster_id, "Day", [mark.start], tallies)
+    LaunchHour.objects.filter(pk=mark.pk, dirty_at=mark.dirty_at).delete()
+
+
+def _replace(cluster_id: UUID, step: str, starts: Sequence[datetime], tallies: Tallies) -> None:
+    LaunchCount.objects.filter(by__in=TOLD_APART, step=step, start__in=starts, cluster_id=cluster_id).delete()
     LaunchCount.objects.bulk_create(
-        LaunchCount(
-            cluster_id=cluster_id,
-            step=step,
-            start=start,
-            launches=tally.launches,
-            ready=tally.ready,
-            ended=tally.ended,
-            sketch=tally.sketch.to_json(),
-            **dict(zip(_CELL, cell, strict=True)),
-        )
-        for cell, tally in sorted(tallies.items())
+        [
+            LaunchCount(
+                cluster_id=cluster_id,
+                step=step,
+                by=by,
+                start=start,
+                launches=tally.launches,
+                ready=tally.ready,
+                ended=tally.ended,
+                reasons=dict(tally.reasons),
+                sketch=tally.sketch.to_bytes(),
+                **dict(zip(CELL, cell, strict=True)),
+            )
+            for (start, by, cell), tally in sorted(tallies.items(), key=lambda item: item[0])
+        ],
+        batch_size=2000,
     )
 
 
 def _lock(cluster_id: UUID, day: datetime) -> None:
     """One at a time for each day: a day's counts are read from its hours' counts."""
     transaction_lock(f"launch-counts {cluster_id} {day.isoformat()}")
+
+
+_GROUPED = f"""
+    SELECT date_trunc('hour', began_at, 'UTC') AS hour, {", ".join(CELL)}, state, miss_reason,
+           {bucket_sql("ready_seconds")} AS bucket, count(*)
+      FROM {Launch._meta.db_table}
+     WHERE cluster_id = %s AND began_at >= %s AND began_at < %s AND date_trunc('hour', began_at, 'UTC') = ANY(%s)
+     GROUP BY hour, {", ".join(CELL)}, state, miss_reason, bucket
+"""

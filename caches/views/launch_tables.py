@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +13,27 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from caches.domain.launch_words import Cached, EventClass, Phase, PhaseState
+from caches.domain.launch_words import Cached, EventClass, MissReason, Phase, PhaseState
 from caches.launch_charts import PHASE_WORDS
 from caches.models import Launch, LaunchObservation
 from caches.selectors.launch_stats import ENOUGH, ClassStats, Part
 from controlplane.web import cells
 from controlplane.web.formats import duration_text
+from controlplane.web.keyset import KeysetTable
 from controlplane.web.tables import Column, Table
 from controlplane.web.tones import words_of
 
 _SAID = 3  # launches whose seconds a cell says one by one
 _STATES = {"Starting": "Running", "Ready": "Ready", "Ended": "Failed"}
+REASON_WORDS: dict[str, str] = {
+    MissReason.FAILED: "A fetch had failed",
+    MissReason.UNUSABLE: "The node's cache could not be used",
+    MissReason.NEW_NODE: "The node was new",
+    MissReason.FIRST: "The version had not been on the node",
+    MissReason.INCOMPLETE: "Only a part was on the node",
+    MissReason.GONE: "It had been on the node and was gone",
+    MissReason.UNKNOWN: "Not known",
+}
 _LABELS = {"Hit": "Ready", "Partial": "Partial", "Miss": "Degraded", "Unknown": "Unknown"}
 
 
@@ -115,9 +126,7 @@ def _missed_cell(line: ClassLine) -> SafeString | None:
     share = _missed(line)
     if share is None:
         return None
-    return format_html(
-        "{} of {} <small>({} %)</small>", line.stats.missed, line.stats.known, f"{100 * share:.1f}".removesuffix(".0")
-    )
+    return format_html("{} of {} <small>({} %)</small>", line.stats.missed, line.stats.known, _percent(share))
 
 
 def _earlier(line: ClassLine) -> float | None:
@@ -129,27 +138,57 @@ def _earlier_cell(line: ClassLine) -> SafeString | str:
     return "not enough launches" if value is None else cells.duration(value)
 
 
-def launch_table(request: HttpRequest, rows: QuerySet[Launch]) -> Table:
-    """The launches of a selection, newest first: in the order of their index, which a sorting by column is not."""
+@dataclass(frozen=True, slots=True)
+class MissLine:
+    """Launches that missed their weights for one reason; ``share`` of all that missed."""
+
+    reason: str
+    launches: int
+    share: float
+
+
+def miss_table(request: HttpRequest, stats: Sequence[ClassStats]) -> Table:
+    """Why launches missed their weights, the most frequent first."""
+    counts = sum((one.whole.reasons for one in stats), Counter[str]())
+    lines = [MissLine(reason, count, count / counts.total()) for reason, count in counts.most_common()]
+    columns = [
+        Column("reason", "Why", lambda r: r.reason, lambda r: REASON_WORDS.get(r.reason, r.reason), heading=True),
+        Column("launches", "Launches", lambda r: r.launches, numeric=True),
+        Column("share", "Share of the misses", lambda r: r.share, lambda r: f"{_percent(r.share)} %", numeric=True),
+    ]
+    return Table(request, lines, columns, name="misses", caption="Why launches missed", key=lambda r: r.reason)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}".removesuffix(".0")
+
+
+def launch_table(request: HttpRequest, rows: QuerySet[Launch], total: int | None) -> Table:
+    """The launches of a selection, newest first or slowest first; ``total`` as they are counted."""
     columns = [
         Column("began_at", "Began", lambda r: r.began_at, lambda r: cells.when(r.began_at), "began_at"),
-        Column("pod", "Launch", str, lambda r: cells.link(str(r), reverse("launch", args=[r.pk])), heading=True),
+        Column("launch", "Launch", lambda r: r.title, _launch, heading=True),
         Column("state", "State", lambda r: r.state, _state),
-        Column("event_class", "Class", lambda r: r.event_class, lambda r: words_of(r.event_class), "event_class"),
-        Column("weights", "Weights", lambda r: r.weights, _weights, "weights"),
+        Column("event_class", "Class", lambda r: r.event_class, lambda r: words_of(r.event_class)),
+        Column("weights", "Weights", lambda r: r.weights, _weights),
+        Column("miss_reason", "Why", lambda r: r.miss_reason or None, lambda r: REASON_WORDS.get(r.miss_reason)),
         Column("image", "Image", lambda r: r.image, lambda r: cells.pill(_LABELS[r.image], r.image)),
         Column("node", "Node", lambda r: r.node_name, _node),
-        Column("version", "Version", lambda r: r.version_name, None, "version_name"),
+        Column("version", "Version", lambda r: r.version_name),
         Column(
             "ready_seconds", "Until ready", lambda r: r.ready_seconds, lambda r: cells.duration(r.ready_seconds),
             "ready_seconds", numeric=True,
         ),
         Column("reached", "Got to", lambda r: r.reached, _got_to),
     ]  # fmt: skip
-    return Table(
-        request, rows, columns, name="launches", caption="Launches", prefix="list_",
-        url=lambda row: reverse("launch", args=[row.pk]),
+    return KeysetTable(
+        request, rows, columns, total=total, name="launches", caption="Launches", prefix="list_",
+        default_sort="-began_at", url=lambda row: reverse("launch", args=[row.pk]),
     )  # fmt: skip
+
+
+def _launch(row: Launch) -> SafeString:
+    return cells.link(row.title, reverse("launch", args=[row.pk]))
 
 
 def _got_to(row: Launch) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -12,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from caches import launch_charts
-from caches.domain.launch_period import Period, period_of
+from caches.domain.launch_period import LONGEST, Period, period_of
 from caches.domain.launch_words import Cached, EventClass
 from caches.models import Launch
 from caches.selectors.audit import audit_list
@@ -20,9 +21,10 @@ from caches.selectors.launch_stats import class_stats, examples, heat
 from caches.selectors.launches import Selection, choices, launch_rows, launches_list
 from caches.selectors.nodes import Targets
 from caches.views.base import curl, readable, show
-from caches.views.launch_tables import class_table, launch_table, observation_table, phase_table
+from caches.views.launch_tables import class_table, launch_table, miss_table, observation_table, phase_table
 from controlplane.audit.models import AuditEvent
 from controlplane.errors import FieldError, Invalid, Missing
+from controlplane.web.formats import iso_text
 from controlplane.web.live import with_charts
 from controlplane.web.tables import wanted_format
 
@@ -31,6 +33,7 @@ ZONES = ("UTC", "Europe/Zurich", "Europe/London", "America/New_York", "America/L
 _FILTERS = ("pool", "version", "event_class", "weights", "image")
 _WORDS = {"event_class": tuple(EventClass), "weights": tuple(Cached), "image": tuple(Cached)}
 _MOST_EVENTS = 60
+_SHORTEST = timedelta(minutes=1)
 # Who came and went says nothing of launches.
 _NO_CHANGES = ("Token", "User", "Webhook", "RoleGrant")
 
@@ -40,7 +43,8 @@ def launches(request: HttpRequest, suffix: str = "") -> HttpResponse:
     """Everything that the address selects: classes, phases, time and duration, changes, and the launches themselves."""
     targets = readable(request)
     problems: dict[str, str] = {}
-    selection, zone = _selection(request, problems), _zone(request, problems)
+    zone = _zone(request, problems)
+    selection = _selection(request, zone, problems)
     if problems and wanted_format(request, suffix):
         raise Invalid(
             "page:user:filter",
@@ -51,7 +55,8 @@ def launches(request: HttpRequest, suffix: str = "") -> HttpResponse:
     stats = class_stats(selection, targets=targets)
     earlier = class_stats(_before(selection), targets=targets) if request.GET.get("compare") == "previous" else []
     classes = class_table(request, stats, {one.event_class: one for one in earlier})
-    table = launch_table(request, launch_rows(selection, targets))
+    table = launch_table(request, launch_rows(selection, targets), sum(one.whole.launches for one in stats))
+    misses = miss_table(request, stats)
     shown = examples(stats, selection, targets=targets)
     events = _events(selection.period, targets)
     count, missed, known = (
@@ -60,12 +65,15 @@ def launches(request: HttpRequest, suffix: str = "") -> HttpResponse:
     context = {
         "selection": selection,
         "period": selection.period,
+        "begins": _clock(selection.period.since, zone),
+        "ends": _clock(selection.period.end, zone),
+        "moves": _moves(selection.period),
         "problems": " ".join(problems.values()),
         "since_choices": SINCE,
         "zones": ZONES,
         "zone": zone.key,
         "event_classes": tuple(EventClass),
-        "weights_choices": tuple(Cached),
+        "labels": tuple(Cached),
         **choices(selection, targets),
         "count": count,
         "missed": missed,
@@ -81,8 +89,8 @@ def launches(request: HttpRequest, suffix: str = "") -> HttpResponse:
         "curl": curl(request, f"launches/statistics?{_query(request)}"),
     }
     return show(
-        request, "pages/cold_starts.html", context, title="Cold starts", section="launches", tables=(classes, table),
-        suffix=suffix,
+        request, "pages/cold_starts.html", context, title="Cold starts", section="launches",
+        tables=(classes, misses, table), suffix=suffix,
     )  # fmt: skip
 
 
@@ -101,7 +109,7 @@ def launch(request: HttpRequest, launch_id: UUID, suffix: str = "") -> HttpRespo
         "curl": curl(request, f"launches/{found.pk}"),
     }
     return show(
-        request, "pages/launch.html", context, title=str(found), section="launches",
+        request, "pages/launch.html", context, title=found.title, section="launches",
         crumbs=[("Cold starts", reverse("launches"))], tables=(seen,), suffix=suffix,
     )  # fmt: skip
 
@@ -110,15 +118,15 @@ def _url(found: Launch) -> str:
     return reverse("launch", args=[found.pk])
 
 
-def _selection(request: HttpRequest, problems: dict[str, str]) -> Selection:
+def _selection(request: HttpRequest, zone: ZoneInfo, problems: dict[str, str]) -> Selection:
     """What the address asks for; what it says wrongly is left out and named in ``problems``."""
     now = timezone.now()
     since, until = request.GET.get("since") or "now-24h", request.GET.get("until") or "now"
     try:
-        period = period_of(since, until, now)
+        period = period_of(since, until, now, zone)
     except ValueError as error:
         problems["since"] = f"since and until are no period: {error}."
-        period = period_of("now-24h", "now", now)
+        period = period_of("now-24h", "now", now, zone)
     wanted: dict[str, Any] = {name: request.GET.get(name, "") for name in _FILTERS}
     for name, words in _WORDS.items():
         if wanted[name] and wanted[name] not in words:
@@ -134,6 +142,21 @@ def _zone(request: HttpRequest, problems: dict[str, str]) -> ZoneInfo:
     except (ValueError, OSError, KeyError):  # what it raises for a name that is a folder, too long, or unknown
         problems["tz"] = "tz is no time zone."
         return ZoneInfo("UTC")
+
+
+def _clock(moment: datetime, zone: ZoneInfo) -> str:
+    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M}"
+
+
+def _moves(period: Period) -> list[tuple[str, str, str]]:
+    """(words, since, until) of the periods beside this one and around it, as addresses say them."""
+    length, now = period.end - period.since, timezone.now()
+    until = min(period.end + length / 2, now)
+    beside = [("Earlier", period.since - length, period.since), ("Later", period.end, min(period.end + length, now))]
+    wider = [("Wider", until - 2 * length, until)] if 2 * length <= LONGEST else []
+    return [
+        (words, iso_text(since), iso_text(end)) for words, since, end in [*beside, *wider] if end - since >= _SHORTEST
+    ]
 
 
 def _before(selection: Selection) -> Selection:

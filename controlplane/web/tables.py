@@ -21,7 +21,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from controlplane.web.cells import NOTHING
-from controlplane.web.formats import iso_text
+from controlplane.web.formats import iso_text, plural
 
 PAGE_SIZES = (50, 100, 200)
 EXPORT_LIMIT = 50_000
@@ -129,6 +129,14 @@ class Table:
             size = next((allowed for allowed in PAGE_SIZES if str(allowed) == wanted), PAGE_SIZES[0])
             self._page = Paginator(self.rows, size).get_page(self.request.GET.get(f"{self.prefix}page"))
         return self._page
+
+    @property
+    def extent(self) -> str:
+        """Which of the rows are shown, in words."""
+        count = self.page.paginator.count
+        if self.page.paginator.num_pages > 1:
+            return f"{self.page.start_index()}\N{EN DASH}{self.page.end_index()} of {count}"
+        return plural(count, "row")
 
     @property
     def previous_query(self) -> str:

@@ -111,7 +111,7 @@ function zoom(edges, low, high) {
   const query = new URLSearchParams(location.search);
   query.set("since", at(Math.floor(low + 0.5)));
   query.set("until", at(Math.ceil(high + 0.5)));
-  query.delete("list_page");
+  for (const place of ["list_after", "list_before"]) query.delete(place);
   location.assign(`${location.pathname}?${query}`);
 }
 

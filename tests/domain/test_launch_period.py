@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from caches.domain.launch_period import label_of, moment_of, period_of
 
@@ -46,7 +49,7 @@ def test_it_refuses_what_is_no_moment(text: str) -> None:
         moment_of(text, NOW)
 
 
-def test_it_holds_everything_between_the_two_in_whole_steps() -> None:
+def test_it_holds_everything_between_the_two_in_whole_hours() -> None:
     hours = period_of("now-6h", "now", NOW)
     assert (hours.since, hours.until) == (
         NOW.replace(hour=6, minute=0, second=0),
@@ -54,9 +57,72 @@ def test_it_holds_everything_between_the_two_in_whole_steps() -> None:
     )
     assert (hours.step_name, len(hours.steps)) == ("Hour", 7)
     days = period_of("now-30d", "now", NOW)
-    assert (days.step_name, len(days.steps), days.until.hour) == ("Day", 31, 0)
+    assert (days.step_name, len(days.steps)) == ("Day", 31)
+    assert (days.since, days.until) == (hours.until - timedelta(days=30, hours=1), hours.until)
     exact = period_of("2030-10-01T00:00:00Z", "2030-10-02T00:00:00Z", NOW)
-    assert (exact.since.day, exact.until.day, len(exact.steps)) == (1, 2, 24)
+    assert (exact.since.day, exact.until.day, exact.end.day, len(exact.steps)) == (1, 2, 2, 24)
+
+
+@pytest.mark.parametrize("until", ["now", "2030-10-27T18:00:00Z", "2099-01-01T00:00:00Z"])
+def test_it_ends_now_at_the_latest(until: str) -> None:
+    assert period_of("now-6h", until, NOW).end == NOW
+    with pytest.raises(ValueError, match="begins after now"):
+        period_of("2098-01-01T00:00:00Z", "2099-01-01T00:00:00Z", NOW)
+
+
+def parts(since: str, until: str, *uncounted: datetime) -> list[tuple[str, str, str]]:
+    found = period_of(since, until, NOW).parts(uncounted)
+    return [(part.step, f"{part.since:%m-%dT%H}", f"{part.until:%m-%dT%H}") for part in found]
+
+
+def test_days_that_are_over_are_read_as_such_and_the_edges_by_hours() -> None:
+    month = ("Hour", "09-27T12", "09-28T00"), ("Day", "09-28T00", "10-27T00"), ("Hour", "10-27T00", "10-27T13")
+    assert parts("now-30d", "now") == [*month]
+    assert parts("2030-10-01T00:00Z", "2030-10-03T00:00Z") == [("Day", "10-01T00", "10-03T00")]
+    assert parts("2030-10-01T00:00Z", "2030-10-01T23:59Z") == [("Hour", "10-01T00", "10-02T00")]
+    assert parts("2030-10-01T06:00Z", "2030-10-02T06:00Z") == [("Hour", "10-01T06", "10-02T06")]
+    assert parts("now-1h", "now") == [("Hour", "10-27T11", "10-27T13")]
+
+
+def test_a_day_that_waits_to_be_counted_is_read_by_hours() -> None:
+    waits = [datetime(2030, 10, 2, tzinfo=UTC), datetime(2030, 10, 26, tzinfo=UTC)]
+    assert parts("2030-10-01T00:00Z", "now", *waits) == [
+        ("Day", "10-01T00", "10-02T00"),
+        ("Hour", "10-02T00", "10-03T00"),
+        ("Day", "10-03T00", "10-26T00"),
+        ("Hour", "10-26T00", "10-27T13"),
+    ]
+
+
+@given(st.integers(0, 24 * 60 * 40), st.integers(1, 24 * 60 * 40), st.sets(st.integers(0, 60)))
+def test_every_hour_is_read_once_whatever_the_period(ago: int, length: int, waiting: set[int]) -> None:
+    last = NOW - timedelta(minutes=ago)
+    period = period_of((last - timedelta(minutes=length)).isoformat(), last.isoformat(), NOW)
+    midnight = NOW.replace(hour=0, minute=0, second=0)
+    found = period.parts([midnight - timedelta(days=number) for number in waiting])
+    assert (found[0].since, found[-1].until) == (period.since, period.until)
+    assert all(one.until == other.since and one.step != other.step for one, other in pairwise(found))
+    for part in found:
+        assert part.since < part.until
+        if part.step == "Day":
+            assert (part.since.hour, part.until.hour) == (0, 0)
+            assert part.until <= NOW
+
+
+@pytest.mark.parametrize(
+    ("zone", "labels", "starts"),
+    [
+        ("Europe/Zurich", ["Oct 24", "Oct 25", "Oct 26", "Oct 27", "Oct 28"], [7, 22, 22, 22, 23]),  # clocks go back
+        ("America/New_York", ["Oct 24", "Oct 25", "Oct 26", "Oct 27", "Oct 28"], [7, 4, 4, 4, 4]),
+        ("Asia/Kolkata", ["Oct 24", "Oct 25", "Oct 26", "Oct 27", "Oct 28"], [7, 19, 19, 19, 19]),  # half past
+    ],
+)
+def test_days_are_those_of_the_zone(zone: str, labels: list[str], starts: list[int]) -> None:
+    here = ZoneInfo(zone)
+    days = period_of("2030-10-24T07:00Z", "2030-10-28T12:00Z", datetime(2030, 11, 5, tzinfo=UTC), here)
+    assert [label_of(step, here, days.step) for step in days.steps] == labels
+    assert [step.hour for step in days.steps] == starts
+    assert {part.step for part in days.chart_parts()} == {"Hour"}
 
 
 def test_the_period_before_has_the_same_length() -> None:
@@ -72,10 +138,13 @@ def test_it_refuses_what_is_no_period(since: str, until: str) -> None:
         period_of(since, until, NOW)
 
 
+LATER = NOW + timedelta(days=5)
+
+
 def test_a_day_that_has_an_hour_twice_has_twenty_five_steps_in_their_order() -> None:
     zone = ZoneInfo("Europe/Zurich")
     first = datetime(2030, 10, 27, tzinfo=zone).astimezone(UTC)
-    period = period_of(first.isoformat(), datetime(2030, 10, 28, tzinfo=zone).isoformat(), NOW)
+    period = period_of(first.isoformat(), datetime(2030, 10, 28, tzinfo=zone).isoformat(), LATER, zone)
     assert len(period.steps) == 25
     labels = [label_of(step, zone, period.step) for step in period.steps]
     assert labels[:5] == ["Oct 27, 00:00", "01:00", "02:00", "02:00", "03:00"]

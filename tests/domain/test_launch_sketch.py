@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
@@ -25,7 +24,7 @@ def test_a_quantile_is_within_one_percent_of_the_sample_it_stands_for(values: li
 @given(durations, durations, st.randoms(use_true_random=False))
 def test_merged_parts_are_the_whole(one: list[float], other: list[float], chance: random.Random) -> None:
     merged = Sketch.of(one)
-    merged.merge(Sketch.from_json(json.loads(json.dumps(Sketch.of(other).to_json()))))
+    merged.merge(Sketch.from_bytes(Sketch.of(other).to_bytes()))
     both = one + other
     chance.shuffle(both)
     assert merged == Sketch.of(both)

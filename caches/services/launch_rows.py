@@ -1,0 +1,43 @@
+"""Writing assembled launches: any number of rows in one statement."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import connection
+
+from caches.models import Launch
+
+# Columns that follow from observations, by the type that PostgreSQL reads them as.
+_TYPES = {
+    "text": (
+        "state", "reached", "end_reason", "node_name", "pool_name", "endpoint_name", "digest", "version_name",
+        "pod_name", "event_class", "weights", "miss_reason", "image",
+    ),
+    "timestamptz": ("began_at", "started_at", "ready_at", "served_at", "ended_at"),
+    "float8": ("ready_seconds", "total_seconds", "unknown_seconds", "clock_shift_seconds", "node_age_seconds"),
+    "uuid": ("node_id", "endpoint_id", "version_id"),
+    "boolean": ("first_on_node",),
+    "float8[]": ("phase_seconds",),
+    "jsonb": ("phases",),
+}  # fmt: skip
+COLUMNS = {name: kind for kind, names in _TYPES.items() for name in names}
+
+
+def launches_write(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Each of ``rows`` has ``id`` and all COLUMNS, times and keys as text; none of them waits any more afterwards.
+
+    The caller holds the locks of the rows.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_UPDATE, [json.dumps(rows)])
+
+
+_UPDATE = f"""
+    UPDATE {Launch._meta.db_table} AS launch
+       SET {", ".join(f"{name} = new.{name}" for name in COLUMNS)}, stale_at = NULL, updated_at = clock_timestamp()
+      FROM json_to_recordset(%s::json) AS new (id uuid, {", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())})
+     WHERE launch.id = new.id
+"""

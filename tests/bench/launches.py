@@ -1,0 +1,75 @@
+"""A million launches, written by PostgreSQL itself as the assembly would have written them, with their evidence."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import connection
+
+from caches.models import Launch, LaunchHour, LaunchObservation
+from controlplane.clusters.models import Cluster
+
+DAYS, POOLS, VERSIONS = 30, 8, 12
+
+
+def put_launches(cluster: Cluster, count: int, now: datetime, *, observed_every: int = 20) -> None:
+    """``count`` launches spread over DAYS, in six classes, POOLS and VERSIONS; nine tenths hit. One in
+    ``observed_every`` has its observations as well, which no list reads."""
+    names: dict[str, str | int] = {
+        "cluster": str(cluster.pk), "count": count, "now": now.isoformat(), "every": observed_every,
+    }  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT setseed(0.7)")
+        cursor.execute(_LAUNCHES, names)
+        cursor.execute(_OBSERVATIONS, names)
+        cursor.execute(_HOURS, names)
+    with connection.cursor() as cursor:
+        for model in (Launch, LaunchObservation):
+            cursor.execute(f"VACUUM ANALYZE {model._meta.db_table}")
+
+
+_DRAWN = f"""
+    SELECT number, gen_random_uuid() AS id, %(now)s::timestamptz - random() * interval '{DAYS} days' AS began,
+           random() < 0.9 AS hit, random() < 0.97 AS ready, random() AS r1, random() AS r2, random() AS r3,
+           sqrt(-2 * ln(1 - random())) * cos(2 * pi() * random()) AS normal
+      FROM generate_series(1, %(count)s) AS number
+"""
+_LAUNCHES = f"""
+    INSERT INTO {Launch._meta.db_table}
+           (id, created_at, updated_at, cluster_id, pod_uid, container, restart_count, began_at, pod_name, node_name,
+            pool_name, endpoint_name, digest, version_name, state, event_class, weights, image, miss_reason,
+            first_on_node, node_age_seconds, reached, started_at, ready_at, served_at, ended_at, end_reason,
+            ready_seconds, total_seconds, unknown_seconds, clock_shift_seconds, phase_seconds, phases)
+    SELECT id, began, began, %(cluster)s::uuid, 'uid-' || number, 'server', 0, began, 'default/chat-' || number,
+           'node-' || number %% 400, 'pool-' || floor(r1 * r1 * {POOLS}), 'default/chat-' || version,
+           md5(version::text), 'llama v' || version, CASE WHEN ready THEN 'Ready' ELSE 'Ended' END, kind,
+           CASE WHEN hit THEN 'Hit' WHEN r3 < 0.3 THEN 'Partial' ELSE 'Miss' END,
+           CASE WHEN r3 < 0.8 THEN 'Hit' ELSE 'Miss' END, CASE WHEN hit THEN '' ELSE 'FirstOnNode' END, NOT hit,
+           r1 * 864000, 'FirstRequest', began, CASE WHEN ready THEN began + took * interval '1 second' END, NULL,
+           CASE WHEN NOT ready THEN began + interval '60 seconds' END, CASE WHEN ready THEN '' ELSE 'OOMKilled' END,
+           CASE WHEN ready THEN took END, took, took * 0.2, 0,
+           ARRAY[took * 0.05, NULL, took * 0.3, took * 0.15, took * 0.25, took * 0.05, NULL],
+           (SELECT jsonb_agg(jsonb_build_object('phase', phase, 'state', 'Measured', 'seconds', took / 7, 'observer',
+                   'Cluster', 'pieces', jsonb_build_array(jsonb_build_array(began, began + interval '5 seconds'))))
+              FROM unnest(ARRAY['WaitingForNode', 'ImagePull', 'WeightsFetch', 'RuntimeInitialisation', 'WeightsLoad',
+                                'HealthChecks', 'FirstRequest']) AS phase)
+      FROM (SELECT *, exp(CASE WHEN hit THEN 3.0 ELSE 6.0 END + 0.4 * normal) AS took,
+                   floor(r2 * r2 * {VERSIONS})::int AS version,
+                   (ARRAY['WarmPodRestart', 'ColdPodOnWarmNode', 'PodOnNewNode', 'NewModelVersion',
+                          'RecoveryAfterNodeLoss', 'Unknown'])[1 + floor(r3 * 6)::int] AS kind
+              FROM ({_DRAWN}) AS drawn) AS launch
+"""
+_OBSERVATIONS = f"""
+    INSERT INTO {LaunchObservation._meta.db_table}
+           (id, launch_id, observer, mark, phase, at, seconds, clock, facts, received_at)
+    SELECT gen_random_uuid(), launch.id, 'Cluster', mark, '', launch.began_at, NULL, 'Node',
+           jsonb_build_object('node', launch.node_name), launch.began_at
+      FROM {Launch._meta.db_table} AS launch,
+           unnest(ARRAY['Created', 'Scheduled', 'Pulling', 'Pulled', 'EnsureStarted', 'EnsureEnded', 'Started',
+                        'LoadStarted', 'Loaded', 'Serving', 'Ready', 'FirstSuccess']) AS mark
+     WHERE hashtext(launch.pod_uid) %% %(every)s = 0
+"""
+_HOURS = f"""
+    INSERT INTO {LaunchHour._meta.db_table} (cluster_id, step, start, dirty_at)
+    SELECT DISTINCT cluster_id, 'Hour', date_trunc('hour', began_at, 'UTC'), now() FROM {Launch._meta.db_table}
+"""
