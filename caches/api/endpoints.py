@@ -27,6 +27,7 @@ from caches.models import Rollout
 from caches.selectors.endpoints import (
     endpoint_get,
     endpoints_list,
+    rollout_gate,
     rollout_get,
     rollout_nodes,
     rollout_warmth,
@@ -34,7 +35,8 @@ from caches.selectors.endpoints import (
 )
 from caches.selectors.nodes import clusters_list
 from caches.services.endpoint_cache import endpoint_cache_set
-from caches.services.endpoint_documents import endpoint_apply, endpoint_preview, manifest_read, rollout_rollback
+from caches.services.endpoint_documents import endpoint_apply, manifest_read, rollout_rollback
+from caches.services.endpoint_preview import endpoint_preview
 from caches.services.rollouts import rollout_release
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Scope
@@ -146,5 +148,6 @@ class RolloutRollback(ApiView):
 
 
 def _shown(request: Request, row: Rollout) -> Response:
-    context = {"request": request, "nodes": rollout_nodes(row), "warm": rollout_warmth(row)}
+    nodes = rollout_nodes(row)
+    context = {"request": request, "nodes": nodes, "gate": rollout_gate(row, nodes), "warm": rollout_warmth(row)}
     return Response(RolloutDetailSerializer(row, context=context).data)

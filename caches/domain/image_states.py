@@ -17,6 +17,7 @@ RETRY_AFTER = timedelta(minutes=5)  # a kubelet backs off for as long as that, a
 STILL_THERE = "Nothing holds it any more; its node removes it when its disk needs the room."
 NOT_KNOWN = "Nothing holds it any more; the node's list is too long to tell whether it is still there."
 NOT_YET = "Its holder is not there yet."
+TAKEN = "Its node no longer lists it, although it is held: somebody removed it there. It is pulled again."
 
 
 class Held(Protocol):

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 LONGEST_REFERENCE = 300  # as long as the names in records
 DEFAULT_TAG = "latest"
+DEFAULT_REGISTRY = "registry-1.docker.io"  # where the images of references that name no registry are served
+DEFAULT_NAMES = frozenset({"", "docker.io", "index.docker.io", DEFAULT_REGISTRY})
+_DEFAULT_NAME, _DEFAULT_FOLDER = "docker.io", "library/"
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
@@ -47,8 +50,22 @@ class ImageReference:
         return f"{self.name}{tag}{digest}"
 
     def by_digest(self, digest: str) -> str:
-        """The reference by which nodes are told: no tag, so that nobody asks the registry what it means."""
-        return f"{self.name}@{digest}"
+        """The reference by which nodes are told: no tag, so that nobody asks the registry what it means; and the
+        default registry by the name under which they look for its credentials, not by its address."""
+        name = f"{_DEFAULT_NAME}/{self.repository}" if self.registry == DEFAULT_REGISTRY else self.name
+        return f"{name}@{digest}"
+
+    def is_at(self, host: str) -> bool:
+        """Whether this host, in lower case, is its registry; the default one has several names."""
+        return host == self.registry or {host, self.registry} <= DEFAULT_NAMES
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """The repository as people may have written it: the default registry's ``x`` is its ``library/x``."""
+        short = self.repository.removeprefix(_DEFAULT_FOLDER)
+        if self.registry not in DEFAULT_NAMES or "/" in short:
+            return (self.repository,)
+        return short, f"{_DEFAULT_FOLDER}{short}"
 
 
 def parse_reference(text: str) -> ImageReference:

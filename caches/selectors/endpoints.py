@@ -10,9 +10,12 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.utils import timezone
 
 from caches.domain.demand import selects
-from caches.domain.endpoint_specs import GROUP, read_endpoint
-from caches.domain.gating import Target
+from caches.domain.endpoint_options import GatePolicy
+from caches.domain.endpoint_specs import GROUP, EndpointSpec, read_endpoint
+from caches.domain.gating import Gate, Target, gate
+from caches.domain.text import plural
 from caches.models import Artifact, CacheEntry, Pin, Rollout
+from caches.models.rollouts import FINAL_STATES
 from caches.selectors.endpoint_targets import cache_targets, gate_targets
 from caches.selectors.nodes import Targets, silent_nodes
 from controlplane.clusters.documents import Action, EntryState
@@ -66,13 +69,10 @@ class RolloutWarmth:
 
 def rollout_warmth(rollout: Rollout) -> RolloutWarmth:
     """What a rollout would find on the nodes that its endpoint's document asks for now."""
-    endpoint = rollout.endpoint
-    metadata = {"name": endpoint.name, "namespace": endpoint.namespace, "annotations": endpoint.annotations}
-    document = {"apiVersion": f"{GROUP}/v1", "kind": endpoint.kind, "metadata": metadata, "spec": endpoint.document}
-    spec = read_endpoint(document).spec
+    spec = _spec(rollout.endpoint)
     if spec is None:
         return RolloutWarmth()
-    targets, now = cache_targets(endpoint.cluster, spec), timezone.now()
+    targets, now = cache_targets(rollout.endpoint.cluster, spec), timezone.now()
     nodes = Node.objects.filter(pool__in=targets.pools, lost_at__isnull=True)
     silent = set(nodes.filter(silent_nodes(now)).values_list("pk", flat=True))
     rows = nodes.values_list("pk", "labels")
@@ -90,6 +90,13 @@ def rollout_warmth(rollout: Rollout) -> RolloutWarmth:
         warmth(rollout.version.artifact if rollout.version is not None else None),
         warmth(image.artifact if image is not None else None),
     )
+
+
+def _spec(endpoint: Endpoint) -> EndpointSpec | None:
+    """What its stored document says; None where it is refused."""
+    metadata = {"name": endpoint.name, "namespace": endpoint.namespace, "annotations": endpoint.annotations}
+    document = {"apiVersion": f"{GROUP}/v1", "kind": endpoint.kind, "metadata": metadata, "spec": endpoint.document}
+    return read_endpoint(document).spec
 
 
 def namesake(endpoint: Endpoint) -> Endpoint | None:
@@ -127,3 +134,32 @@ def rollout_nodes(rollout: Rollout) -> Sequence[Target]:
     pins = pins.filter(image=None)  # those of its image hold nothing up
     pin = pins.select_related("version__artifact").prefetch_related("pools").first()
     return gate_targets(pin, now=timezone.now()) if pin is not None else ()
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutGate:
+    """What a rollout's gate asks for, and how it stands over the target nodes as they are now."""
+
+    policy: GatePolicy
+    gate: Gate
+
+    @property
+    def words(self) -> str:
+        """The policy for people."""
+        value = self.policy.value
+        return {
+            "All": "every target node",
+            "Count": plural(value, "node"),
+            "Percent": f"{value} % of the target nodes",
+            "Timeout": f"every target node, or {plural(value, 'second')}",
+        }[self.policy.type]
+
+
+def rollout_gate(rollout: Rollout, nodes: Sequence[Target]) -> RolloutGate | None:
+    """The gate over ``nodes`` (rollout_nodes); None where it waits for none: nothing is warmed for it, or it ended."""
+    spec = _spec(rollout.endpoint)
+    if not nodes or spec is None or rollout.state in FINAL_STATES:
+        return None
+    policy, now = spec.options.gate, timezone.now()
+    began = rollout.warming_at or now
+    return RolloutGate(policy, gate(policy.type, policy.value, nodes, started_at=began, now=now))

@@ -1,10 +1,9 @@
-"""Documents from REST and the browser: what they would do, and applying them by the process that may."""
+"""Documents from REST and the browser: reading them, and applying them by the process that may."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -13,14 +12,9 @@ from django.db import transaction
 
 from caches.domain.endpoint_reading import MOST_BYTES
 from caches.domain.endpoint_specs import EndpointReading, EndpointSpec, read_endpoint
-from caches.domain.plans import Plan
 from caches.models import Rollout
-from caches.selectors.endpoint_targets import CacheTargets, cache_targets
 from caches.selectors.image_demand import held_reference
 from caches.services.endpoint_cache import cache_apply
-from caches.services.endpoint_versions import version_known
-from caches.services.pin_specs import PinSpec
-from caches.services.pins import pin_preview
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.gateway import Conflict, GatewayError, NotApplicable, NotFound, Refused
 from controlplane.clusters.models import Cluster
@@ -35,16 +29,6 @@ from controlplane.operations.services import (
     operation_succeed,
 )
 from controlplane.serving.services import storable
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointPreview:
-    """What a document would do. ``plans`` are those of its pin where its version is known and would be warmed."""
-
-    reading: EndpointReading
-    targets: CacheTargets
-    digest: str
-    plans: tuple[Plan, ...]
 
 
 def manifest_read(text: str) -> Mapping[str, Any]:
@@ -66,9 +50,7 @@ def manifest_read(text: str) -> Mapping[str, Any]:
         wrong = FieldError("manifest", "endpoint:user:manifest", problem)
         raise Invalid("endpoint:user:manifest", problem, next_step="Send one endpoint at a time.", errors=[wrong])
     found: Mapping[str, Any] = documents[0]
-    reading = read_endpoint(found)
-    if reading.spec is None:
-        raise _refused(reading.refusals)
+    document_read(found)
     if storable(found) != found:
         problem = "The manifest has zero bytes or halves of characters."
         wrong = FieldError("manifest", "endpoint:user:manifest", problem)
@@ -83,27 +65,17 @@ def _tokens(text: str) -> list[Any]:
         return []  # the reading proper says what is wrong
 
 
-def endpoint_preview(*, cluster: Cluster, document: Mapping[str, Any]) -> EndpointPreview:
-    """What it would do. Writes nothing and asks nobody; Invalid with every field that is refused."""
+def document_read(document: Mapping[str, Any]) -> tuple[EndpointReading, EndpointSpec]:
+    """The document taken apart; Invalid with every field that is refused."""
     reading = read_endpoint(document)
     if reading.spec is None:
         raise _refused(reading.refusals)
-    targets = cache_targets(cluster, reading.spec)
-    version = version_known(spec=reading.spec)
-    plans: tuple[Plan, ...] = ()
-    if version is not None and reading.spec.cache.weights and targets.pools:
-        pools = tuple(pool.pk for pool in targets.pools)
-        plans = pin_preview(spec=PinSpec(version_id=version.pk, pool_ids=pools, node_selector=dict(targets.selector)))
-    digest = version.artifact.digest if version is not None and version.artifact is not None else ""
-    return EndpointPreview(reading, targets, digest, plans)
+    return reading, reading.spec
 
 
 def endpoint_apply(*, actor: Actor, cluster: Cluster, document: Mapping[str, Any]) -> Operation:
-    """Have the document applied, never by force; the Operation says how it went. Invalid as endpoint_preview."""
-    reading = read_endpoint(document)
-    if reading.spec is None:
-        raise _refused(reading.refusals)
-    return _start(actor, cluster, document, reading.spec)
+    """Have the document applied, never by force; the Operation says how it went. Invalid as document_read."""
+    return _start(actor, cluster, document, document_read(document)[1])
 
 
 def rollout_rollback(*, actor: Actor, rollout_id: UUID) -> Operation:

@@ -23,7 +23,7 @@ from caches.selectors.endpoint_targets import CacheTargets, gate_targets
 from caches.selectors.image_demand import held_reference, holds_images
 from caches.services.endpoint_pins import image_pin_ensure
 from caches.services.images import at_registry, image_register
-from caches.sources.registry import DEFAULT_NAMES, may_pull
+from caches.sources.registry import may_pull
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.documents import SourceType
 from controlplane.errors import HearthError
@@ -136,10 +136,10 @@ def registry_connection(parsed: ImageReference, *, namespace: str) -> SourceConn
     """The Registry connection that leads to where the reference is, for endpoints of this namespace; the first by
     name. None: it is asked without credentials."""
     for connection in SourceConnection.objects.filter(type=SourceType.REGISTRY).order_by("name"):
-        host = urlsplit(connection.endpoint).netloc.lower()
-        same = host == parsed.registry or (host in DEFAULT_NAMES and parsed.registry in DEFAULT_NAMES)
+        same = parsed.is_at(urlsplit(connection.endpoint).netloc.lower())
         theirs = not connection.namespaces or namespace in connection.namespaces
-        if same and theirs and may_pull(parsed.repository, tuple(connection.allowed)):
+        allowed = tuple(connection.allowed)
+        if same and theirs and any(may_pull(name, allowed) for name in parsed.spellings):
             return connection
     return None
 

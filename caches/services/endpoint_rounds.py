@@ -13,7 +13,7 @@ from caches.models import ShownMirror
 from caches.selectors.endpoints import namesake
 from caches.services.endpoint_mirrors import image_mirrors_write
 from caches.services.endpoint_release import endpoint_release
-from caches.services.endpoint_serving import Outcome, endpoint_serve, own_name, refused_outcome
+from caches.services.endpoint_serving import Outcome, endpoint_serve, name_taken, own_name, refused_outcome
 from caches.services.endpoint_shown import endpoint_show
 from controlplane.clusters.endpoints import FINALIZER, EndpointOwner
 from controlplane.clusters.gateway import ClusterGateway, Conflict, GatewayError, Refused
@@ -75,8 +75,7 @@ def endpoint_round(*, endpoint: Endpoint, gateway: ClusterGateway) -> None:
         outcome: Outcome = refused_outcome(endpoint, reading)
     else:
         try:
-            if (other := namesake(endpoint)) is not None:
-                raise Conflict(f"The {other.kind} {other.full_name} has this name; give one of them another.")
+            name_taken(namesake(endpoint))
             outcome = endpoint_serve(endpoint=endpoint, reading=reading, spec=reading.spec, gateway=gateway)
         except (Conflict, Refused) as error:
             # The cluster will not do it: said where people look, and tried again.

@@ -27,7 +27,7 @@ from caches.services.endpoint_versions import Registered, version_of
 from caches.services.rollouts import rollout_begin, rollout_step, serving
 from controlplane.clusters import codec
 from controlplane.clusters.endpoints import ROLLOUT_ANNOTATION, EndpointName, WorkloadStatus
-from controlplane.clusters.gateway import ClusterGateway, Refused
+from controlplane.clusters.gateway import ClusterGateway, Conflict, Refused
 from controlplane.serving.models import Endpoint
 
 ASK_AGAIN = timedelta(seconds=15)  # for a version that could not be registered
@@ -55,6 +55,19 @@ class _Warming:
 
 def own_name(endpoint: Endpoint) -> EndpointName:
     return EndpointName(endpoint.kind, endpoint.namespace, endpoint.name)
+
+
+def ensure_image() -> str:
+    """What the ensure step of pods runs; Refused where nobody configured it."""
+    if not settings.AGENT_IMAGE:
+        raise Refused("HEARTH_AGENT_IMAGE is not set, so that no pod can make its weights present.")
+    return str(settings.AGENT_IMAGE)
+
+
+def name_taken(other: Endpoint | None) -> None:
+    """Conflict where another endpoint had the name first."""
+    if other is not None:
+        raise Conflict(f"The {other.kind} {other.full_name} has this name; give one of them another.")
 
 
 def refused_outcome(endpoint: Endpoint, reading: EndpointReading) -> Outcome:
@@ -205,7 +218,7 @@ def _apply(
     owner = {"apiVersion": f"{GROUP}/v1", "kind": endpoint.kind, "name": endpoint.name, "uid": endpoint.uid}
     served = Served(
         image=image.reference,
-        ensure_image=settings.AGENT_IMAGE,
+        ensure_image=ensure_image(),
         host_path=targets.host_path if targets.is_root else "",
         digest=version.artifact.digest if version is not None and version.artifact is not None else "",
         source=_pod_source(version),

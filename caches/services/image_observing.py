@@ -11,7 +11,7 @@ import structlog
 from django.db import transaction
 from django.utils import timezone
 
-from caches.domain.image_states import RETRY_AFTER, ImageState, held_state, let_go_state
+from caches.domain.image_states import RETRY_AFTER, TAKEN, ImageState, held_state, let_go_state
 from caches.domain.states import may_follow
 from caches.models import CacheEntry, EntryChange, ImageHold
 from caches.selectors.image_demand import holds_images
@@ -24,6 +24,8 @@ from controlplane.clusters.registry import gateway_for
 from controlplane.locks import advisory_lock
 
 LISTED_EVERY = timedelta(minutes=1)  # how often a node is asked about an image that nothing holds any more
+PROVEN_EVERY = timedelta(minutes=5)  # and about one that is held and Ready
+SETTLED = timedelta(minutes=3)  # how long after its pull a node may not list an image yet
 ASKED_AT_ONCE = 20  # nodes
 
 log = structlog.get_logger(__name__)
@@ -60,7 +62,7 @@ def pool_images_observe(*, pool_id: UUID) -> int:
         except GatewayError as error:
             log.warning("images.unanswered", pool=pool.full_name, error=f"{type(error).__name__}: {error}")
             return 0
-        return _write(pool, entries, seen, listed)
+        return _write(pool, gateway, entries, seen, listed)
 
 
 def _entries(pool: NodePool) -> Entries:
@@ -79,19 +81,15 @@ def _seen(found: Sequence[ImagePresence]) -> Mapping[Key, ImagePresence]:
 def _listed(
     gateway: ClusterGateway, entries: Entries, seen: Mapping[Key, ImagePresence]
 ) -> Mapping[str, frozenset[str] | None]:
-    """What nodes say that they have, asked only of those with an image that nothing holds any more. By uid."""
+    """What nodes say that they have, by uid: those with an image that nothing holds any more, and those that have not
+    been asked for long whether they still have what is held there."""
     now = timezone.now()
     asked: dict[str, str] = {}
-    for entry in entries:
-        if entry.desired == Action.ENSURE or entry.state in (EntryState.ABSENT, EntryState.LOST):
-            continue
-        is_new = entry.state != EntryState.EVICTING or entry.observed_at is None
-        if (entry.node.uid, entry.artifact.digest) not in seen and (
-            is_new or (entry.observed_at is not None and entry.observed_at <= now - LISTED_EVERY)
-        ):
-            asked[entry.node.uid] = entry.node.name
+    for entry in sorted(entries, key=lambda entry: (entry.desired == Action.ENSURE, entry.verified_at or now)):
+        if _is_asked(entry, seen, now):
+            asked.setdefault(entry.node.uid, entry.node.name)
     found: dict[str, frozenset[str] | None] = {}
-    for uid, name in sorted(asked.items())[:ASKED_AT_ONCE]:
+    for uid, name in list(asked.items())[:ASKED_AT_ONCE]:
         try:
             found[uid] = gateway.images_listed(name, uid)
         except NotFound:
@@ -99,8 +97,35 @@ def _listed(
     return found
 
 
+def _is_asked(entry: CacheEntry, seen: Mapping[Key, ImagePresence], now: datetime) -> bool:
+    if entry.desired == Action.ENSURE:
+        return entry.state == EntryState.READY and (
+            entry.verified_at is None or entry.verified_at <= now - PROVEN_EVERY
+        )
+    if entry.state in (EntryState.ABSENT, EntryState.LOST) or (entry.node.uid, entry.artifact.digest) in seen:
+        return False
+    is_new = entry.state != EntryState.EVICTING or entry.observed_at is None
+    return is_new or (entry.observed_at is not None and entry.observed_at <= now - LISTED_EVERY)
+
+
+def _is_taken(
+    entry: CacheEntry,
+    presence: ImagePresence | None,
+    listed: Mapping[str, frozenset[str] | None],
+    now: datetime,
+) -> bool:
+    """Whether its node no longer has what its holder runs: a running container needs no image any more, the next pod
+    does."""
+    if entry.desired != Action.ENSURE or entry.state != EntryState.READY or presence is None or not presence.ready:
+        return False
+    on_list = listed.get(entry.node.uid)
+    settled = entry.ready_at is not None and entry.ready_at <= now - SETTLED
+    return bool(on_list) and settled and entry.artifact.digest not in (on_list or ())
+
+
 def _write(
     pool: NodePool,
+    gateway: ClusterGateway,
     entries: Entries,
     seen: Mapping[Key, ImagePresence],
     listed: Mapping[str, frozenset[str] | None],
@@ -109,6 +134,15 @@ def _write(
     for entry in entries:
         presence = seen.get((entry.node.uid, entry.artifact.digest))
         state = _state(entry, presence, listed)
+        if presence is not None and _is_taken(entry, presence, listed, now):
+            try:
+                gateway.renew_image_holder(pool.name, presence.reference, entry.node.name)
+            except GatewayError as error:
+                log.warning("images.not-renewed", node=entry.node.name, error=str(error)[:300])
+                continue
+            state = ImageState(EntryState.QUEUED, message=TAKEN)
+        elif state is not None and state.state is EntryState.READY and entry.node.uid in listed:
+            CacheEntry.objects.filter(pk=entry.pk, state=EntryState.READY).update(verified_at=now)
         if state is None or not may_follow(EntryState(entry.state), state.state):
             continue
         with transaction.atomic():

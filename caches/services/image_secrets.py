@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from django.utils.crypto import salted_hmac
 
+from caches.domain.images import DEFAULT_NAMES
 from caches.models import Image, ImageHold, PullSecret, SourceConnection
 from caches.selectors.image_demand import image_rows
-from caches.sources.registry import DEFAULT_NAMES
 from caches.sources.secrets import read_secret
 from controlplane.clusters.gateway import ClusterGateway, Conflict, NotApplicable, Refused
 from controlplane.clusters.models import Cluster

@@ -13,14 +13,13 @@ from django.db import transaction
 from django.db.models import F, ProtectedError, Q
 from django.utils import timezone
 
-from caches.domain.images import ImageReference, NotAReference, parse_reference
+from caches.domain.images import DEFAULT_NAMES, ImageReference, NotAReference, parse_reference
 from caches.domain.text import plural
 from caches.models import Artifact, Image, ImageState, Rollout, SourceConnection
 from caches.models.rollouts import FINAL_STATES
 from caches.selectors.images import image_pools
 from caches.services import image_resolver
 from caches.services.pool_rounds import pools_mark_dirty
-from caches.sources.registry import DEFAULT_NAMES
 from controlplane.audit.services import SYSTEM, Actor, audit_write
 from controlplane.clusters.documents import ArtifactKind
 from controlplane.errors import Clash, FieldError, HearthError, Invalid, Missing

@@ -10,11 +10,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
-from caches.domain.images import ImageReference, NotAReference, parse_reference
+from caches.domain.images import DEFAULT_NAMES, DEFAULT_REGISTRY, ImageReference, NotAReference, parse_reference
 from caches.sources import allowed, problems
 from caches.sources.http_client import Answer, HttpClient, refusal
 from caches.sources.image_documents import (
@@ -33,8 +34,6 @@ from caches.sources.registry_auth import Authenticator, denied
 from controlplane.clusters.documents import ConnectionSpec, Reason, SourceType
 from controlplane.errors import HearthError, Permanent
 
-DEFAULT_REGISTRY = "registry-1.docker.io"  # where nodes look for references that name no registry
-DEFAULT_NAMES = frozenset({"", "docker.io", "index.docker.io", DEFAULT_REGISTRY})
 MAX_DOCUMENT_BYTES = 8 * 1024 * 1024
 PARALLEL = 8
 _CHECK_STEP = "Check the spelling of repository and tag, and that the image was pushed to this registry."
@@ -196,19 +195,18 @@ class RegistryClient:
 
     def _place(self, image: ImageReference) -> tuple[str, str]:
         """Where to ask, and by which name the repository goes there."""
-        host, repository, base = image.registry, image.repository, self._base
-        if host in DEFAULT_NAMES and (host or not base):
-            host = DEFAULT_REGISTRY
-        if not base:
+        base, own = self._base, urlsplit(self._base).netloc.lower()
+        if base and not image.registry:
+            image = replace(image, registry=own)
+        if base and not image.is_at(own):
+            raise problems.not_allowed(f"Registry {image.registry}", self.spec.name)
+        host = DEFAULT_REGISTRY if image.registry in DEFAULT_NAMES else image.registry
+        if not base or host == DEFAULT_REGISTRY:
             base = f"{'http' if _is_loopback(host) else 'https'}://{host}"
             allowed.check_endpoint(base, allow_private=self._private)
-        elif host not in ("", base.partition("://")[2]):
-            raise problems.not_allowed(f"Registry {image.registry}", self.spec.name)
-        if base.partition("://")[2] == DEFAULT_REGISTRY and "/" not in repository:
-            repository = f"library/{repository}"
-        if not may_pull(image.repository, self.spec.allowed):
+        if not any(may_pull(name, self.spec.allowed) for name in image.spellings):
             raise problems.not_allowed(f"Repository {image.repository}", self.spec.name)
-        return base, repository
+        return base, image.spellings[-1]
 
 
 def check_repository(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from django.contrib import messages
@@ -20,14 +21,16 @@ from caches.models.rollouts import FINAL_STATES
 from caches.selectors.endpoints import (
     endpoint_get,
     endpoints_list,
+    rollout_gate,
     rollout_get,
     rollout_nodes,
     rollout_warmth,
     rollouts_list,
 )
 from caches.services.endpoint_cache import endpoint_cache_set
-from caches.services.endpoint_documents import EndpointPreview, endpoint_apply, endpoint_preview, manifest_read
+from caches.services.endpoint_documents import endpoint_apply, manifest_read
 from caches.services.endpoint_documents import rollout_rollback as roll_back
+from caches.services.endpoint_preview import EndpointPreview, endpoint_preview
 from caches.services.rollouts import rollout_release
 from caches.views.base import curl, filtered, may, readable, show, user_of
 from controlplane.accounts import access
@@ -68,14 +71,21 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
         default_sort="-number",
     )  # fmt: skip
     back = _way_back(rows, newest)
+    if current is not None and newest is not None and current.pk == newest.pk:
+        current = None  # one side says it all
+    nodes = rollout_nodes(newest) if newest is not None and newest.state not in FINAL_STATES else ()
     context = {
         "endpoint": found,
         "state": _state(found),
+        # The local fleet's are served by engines that come and go at once.
+        "rolls_out": found.cluster.type != ClusterType.LOCAL or newest is not None,
         "newest": newest,
-        "current": current if newest is None or current is None or current.pk != newest.pk else None,
+        "sides": [(row, rollout_warmth(row)) for row in (current, newest) if row is not None],
         "back": back,
         "warm": rollout_warmth(back) if back is not None else None,
-        "blocking": _blocking(newest),
+        "nodes": nodes,
+        "gate": rollout_gate(newest, nodes) if newest is not None else None,
+        "blocking": _blocking(nodes),
         "instances": found.instances.select_related("node"),
         "conditions": [one for one in found.status.get("conditions") or () if isinstance(one, dict)],
         # One of the vendor's operator: Hearth would hold it.
@@ -106,11 +116,9 @@ def _way_back(rows: QuerySet[Rollout], newest: Rollout | None) -> Rollout | None
     return rows.filter(pk=newest.previous_id).first()
 
 
-def _blocking(newest: Rollout | None) -> list[Target]:
+def _blocking(nodes: Sequence[Target]) -> list[Target]:
     """Nodes that are not ready, those first that need somebody's help."""
-    if newest is None or newest.state in FINAL_STATES:
-        return []
-    waiting = [target for target in rollout_nodes(newest) if target.state != "Ready" or target.unknown]
+    waiting = [target for target in nodes if target.state != "Ready" or target.unknown]
     return sorted(waiting, key=lambda target: (not (target.reason or target.refused), target.node))
 
 
@@ -215,8 +223,3 @@ def _rollout_columns() -> list[Column]:
         Column("weights", "Weights", lambda r: r.source),
         Column("image", "Image", lambda r: r.image),
     ]
-
-
-def _digest(row: Rollout) -> str:
-    image = row.resolved_image
-    return image.artifact.digest if image is not None and image.artifact is not None else ""

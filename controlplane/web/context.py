@@ -33,7 +33,7 @@ PLACES = (
     Place("fleet", "Fleet", "server", "f", "fleet"),
     Place("models", "Models", "box", "m", "models"),
     Place("images", "Images", "disk", "i", "images"),
-    Place("endpoints", "Endpoints", "plug", "e", "endpoints"),
+    Place("endpoints", "Endpoints", "serve", "e", "endpoints"),
     Place("launches", "Cold starts", "clock", "l", "launches"),
     Place("pins", "Pins", "pin", "p", "pins"),
     Place("operations", "Operations", "list", "n", "operations"),

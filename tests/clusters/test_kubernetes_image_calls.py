@@ -14,6 +14,7 @@ from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.image_calls import (
     holder_apply,
     holder_delete,
+    holder_renew,
     holders_list,
     image_presences,
     images_listed,
@@ -110,6 +111,19 @@ def test_pods_that_are_older_than_their_node_are_made_again(api: ScriptedApi) ->
 
     api.refusals["DELETE", path] = [(409, {"reason": "Conflict", "message": "the UID in the precondition is another"})]
     holder_apply(api.client, HOLDER)  # it was replaced meanwhile
+
+
+def test_the_holder_of_one_node_is_made_again_when_it_is_told_so(api: ScriptedApi) -> None:
+    leaving = pod("n-1", deletionTimestamp=LATE, name="going")
+    api.objects[names.IMAGE_PODS]["items"] = [pod("n-1"), pod("n-2"), leaving]
+    path = f"{names.IMAGE_PODS}/pod-n-1"
+    api.objects[path] = {}
+    holder_renew(api.client, "gpu", REFERENCE, "n-1")
+    assert api.writes() == [("DELETE", path)] and api.body("DELETE", path)["preconditions"] == {"uid": "pod-uid-n-1"}
+    selector = next(query["labelSelector"] for _, path, query, _ in api.sent if path == names.IMAGE_PODS)
+    assert f"cache.hearth.dev/image={'a' * 12}" in selector, "and none of another image"
+    holder_renew(api.client, "gpu", REFERENCE, "n-3")
+    assert len(api.writes()) == 1
 
 
 def test_presence_is_of_the_nodes_that_are_there(api: ScriptedApi) -> None:

@@ -10,7 +10,7 @@ import pytest
 from controlplane.clusters.documents import Reason
 from controlplane.clusters.gateway import ImageHolder, ImagePresence
 from controlplane.clusters.kubernetes.image_holders import holder_set
-from controlplane.clusters.kubernetes.image_pods import FULL_LIST, listed_digests, presence_of, pull_reason
+from controlplane.clusters.kubernetes.image_pods import FULL_LIST, SMALL, listed_digests, presence_of, pull_reason
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 REFERENCE = "registry.example/serving@sha256:" + "a" * 64
@@ -185,3 +185,7 @@ def test_it_takes_a_full_list_for_no_answer() -> None:
     assert found is not None and len(found) == FULL_LIST - 2 and f"sha256:{0:064x}" in found
     assert listed_digests({"status": {"images": [{"names": []}] * FULL_LIST}}) is None
     assert listed_digests({}) == frozenset()
+    large: list[Any] = [{"names": [f"r/x@sha256:{1:064x}"], "sizeBytes": SMALL + 1}]
+    assert listed_digests({"status": {"images": large}}) is None, "it names the largest first, and how many is its own"
+    whole = listed_digests({"status": {"images": [*large, {"names": ["pause:1"], "sizeBytes": SMALL}]}})
+    assert whole == frozenset({f"sha256:{1:064x}"})

@@ -225,6 +225,7 @@ def test_it_labels_no_incarnation_but_the_one_it_was_told(cluster: ContractClust
 IMAGE_CALLS: tuple[Callable[[ClusterGateway], object], ...] = (
     lambda gateway: gateway.apply_image_holder(ImageHolder("pool-a", "r@sha256:1")),
     lambda gateway: gateway.delete_image_holder("pool-a", "r@sha256:1"),
+    lambda gateway: gateway.renew_image_holder("pool-a", "r@sha256:1", "n-1"),
     lambda gateway: gateway.image_holders("pool-a"),
     lambda gateway: gateway.image_presence("pool-a"),
     lambda gateway: gateway.images_listed("n-1", "uid"),
@@ -273,6 +274,8 @@ def test_it_has_a_holder_of_an_image_until_it_is_taken_away(cluster: ContractClu
     for _ in range(2):
         gateway.delete_image_holder("pool-a", IMAGES[0])
     assert gateway.image_holders("pool-a") == IMAGES[1:] and gateway.image_holders("pool-b") == IMAGES[:1]
+    gateway.renew_image_holder("pool-b", IMAGES[0], "n-1")
+    gateway.renew_image_holder("pool-a", IMAGES[0], "n-1")
     assert gateway.images_listed("n-1", uid) == frozenset()
     for name, other in (("n-1", "another"), ("never", uid), ("../n-1", uid)):
         with pytest.raises(NotFound):

@@ -71,3 +71,18 @@ def test_it_refuses_what_cannot_name_an_image(text: str, why: str) -> None:
 def test_it_tells_nodes_the_digest_and_never_the_tag() -> None:
     assert parse_reference("registry.example/a:latest").by_digest(DIGEST) == f"registry.example/a@{DIGEST}"
     assert parse_reference("a:1").by_digest(DIGEST) == f"a@{DIGEST}"
+    for text in ("docker.io/vllm/x:1", "registry-1.docker.io/vllm/x:1"):
+        # Under the name by which nodes look for its credentials.
+        assert parse_reference(text).by_digest(DIGEST) == f"docker.io/vllm/x@{DIGEST}"
+
+
+def test_the_default_registry_is_one_however_it_is_called() -> None:
+    names = ("x", "library/x", "docker.io/x", "index.docker.io/library/x", "registry-1.docker.io/library/x")
+    for text in names:
+        found = parse_reference(text)
+        assert found.spellings == ("x", "library/x"), text
+        assert found.is_at("registry-1.docker.io") and found.is_at("docker.io") and not found.is_at("registry.example")
+    own = parse_reference("registry.example/x")
+    assert own.spellings == ("x",) and own.is_at("registry.example") and not own.is_at("docker.io")
+    assert parse_reference("docker.io/library/a/b").spellings == ("library/a/b",)
+    assert parse_reference("vllm/x").spellings == ("vllm/x",)

@@ -119,6 +119,7 @@ def use_holders(guarded: Guarded, gateway: KubernetesGateway, uid: str) -> None:
     gateway.image_presence("gpu")
     gateway.images_listed("n-1", guarded.admin.get(f"{names.NODES}/n-1")["metadata"]["uid"])
     gateway.apply_image_holder(holder)
+    gateway.renew_image_holder("gpu", holder.reference, "n-1")
     gateway.image_holders("gpu")
     gateway.delete_image_holder("gpu", holder.reference)
     gateway.apply_pull_secret("hearth-pull-test", "registry.invalid", "reader", "secret")

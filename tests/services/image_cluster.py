@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from caches.domain.labels import ready_label
 from caches.models import CacheEntry, Image, ModelVersion, Pin
 from caches.services.image_observing import pool_images_observe
 from controlplane.clusters.documents import ArtifactKind, Reason
@@ -28,6 +29,7 @@ class ImageGateway:
         self.uids: dict[str, str] = {}
         self.applied = 0
         self.asked: list[str] = []
+        self.renewed: list[tuple[str, str, str]] = []
         self.pull_secrets: dict[str, tuple[str, str, str]] = {}  # registry, user, password by name
         self.silent = False
 
@@ -42,6 +44,10 @@ class ImageGateway:
     def delete_image_holder(self, pool: str, reference: str) -> None:
         self._answer()
         self.holders.pop((pool, reference), None)
+
+    def renew_image_holder(self, pool: str, reference: str, node_name: str) -> None:
+        self._answer()
+        self.renewed.append((pool, reference, node_name))
 
     def image_presence(self, pool: str) -> tuple[ImagePresence, ...]:
         self._answer()
@@ -132,3 +138,20 @@ def served(world: ImageWorld, image: Image | None = None, **pin: Any) -> tuple[M
     version = version_of(10 * MIB, image=image)
     artifacts = [ArtifactKind.WEIGHTS, ArtifactKind.IMAGE]
     return version, image, factories.pin(of=version, pools=(world.pool,), artifacts=artifacts, **pin)
+
+
+def warm(world: ImageWorld, image: Image) -> None:
+    """Held and Ready on every node, with its label."""
+    for _ in range(2):
+        world.reconcile()
+        for name in world.links:
+            world.say(name, image, True)
+        world.round()
+        world.obey()
+        world.observe()
+    assert set(world.states(image).values()) == {"Ready"}
+
+
+def label(image: Image) -> str:
+    assert image.artifact is not None
+    return ready_label(image.artifact.digest, ArtifactKind.IMAGE)

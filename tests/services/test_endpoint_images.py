@@ -384,4 +384,7 @@ def test_the_connection_that_leads_to_a_registry_is_found_by_host_repository_and
     assert found("registry.example/others/server:1") == ""
     assert found("registry.example:5000/team/server:1") == ""
     assert found("vllm/vllm-openai") == found("docker.io/vllm/vllm-openai:v1") == "c-hub"
+    assert found("registry-1.docker.io/vllm/vllm-openai") == found("index.docker.io/vllm/vllm-openai") == "c-hub"
     assert found("vllm/other") == ""
+    connection("d-one", endpoint="https://docker.io", allowed=["busybox"])
+    assert found("registry-1.docker.io/library/busybox") == found("library/busybox:1") == found("busybox") == "d-one"

@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from caches.domain.image_states import NOT_KNOWN, STILL_THERE
-from caches.domain.labels import IMAGE_READY, ready_label
+from caches.domain.labels import IMAGE_READY
 from caches.domain.plans import Plan
 from caches.models import CacheEntry, EntryChange, Image, ImageHold, Pin
 from caches.selectors.pool_view import pool_view
@@ -20,7 +20,7 @@ from caches.services.images import image_revoke
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.documents import ArtifactKind, EntryState, Reason
 from tests import factories
-from tests.services.image_cluster import ImageWorld, image_world, served
+from tests.services.image_cluster import ImageWorld, image_world, label, served, warm
 from tests.services.world import MIB, ready, version_of
 
 pytestmark = pytest.mark.django_db
@@ -39,23 +39,6 @@ def make(tmp_path: Path, settings: Any) -> Iterator[Make]:
     yield made
     for one in opened:
         one.__exit__(None, None, None)
-
-
-def warm(world: ImageWorld, image: Image) -> None:
-    """Held and Ready on every node, with its label."""
-    for _ in range(2):
-        world.reconcile()
-        for name in world.links:
-            world.say(name, image, True)
-        world.round()
-        world.obey()
-        world.observe()
-    assert set(world.states(image).values()) == {"Ready"}
-
-
-def label(image: Image) -> str:
-    assert image.artifact is not None
-    return ready_label(image.artifact.digest, ArtifactKind.IMAGE)
 
 
 def test_it_holds_an_image_beside_the_weights_and_tells_no_agent_of_it(make: Make) -> None:

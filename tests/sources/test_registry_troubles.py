@@ -258,7 +258,10 @@ def test_it_estimates_what_a_layer_takes(layer: Blob, end: bytes, expected: int)
         ("", "host.example/nginx", ("https://host.example", "nginx")),
         ("", "127.0.0.1:5000/nginx", ("http://127.0.0.1:5000", "nginx")),
         ("https://registry-1.docker.io", "index.docker.io/nginx", ("https://registry-1.docker.io", "library/nginx")),
+        ("https://index.docker.io", "nginx", ("https://registry-1.docker.io", "library/nginx")),
+        ("", "registry-1.docker.io/library/nginx", ("https://registry-1.docker.io", "library/nginx")),
         ("https://host.example", "nginx", ("https://host.example", "nginx")),
+        ("https://Host.example", "host.example/nginx", ("https://Host.example", "nginx")),
     ],
 )
 def test_it_knows_where_a_reference_leads(
@@ -267,6 +270,28 @@ def test_it_knows_where_a_reference_leads(
     monkeypatch.setattr("caches.sources.allowed.check_endpoint", lambda *args, **named: None)  # names do not resolve
     spec = ConnectionSpec("r", SourceType.REGISTRY, endpoint=endpoint, allowed=("*",)) if endpoint else None
     assert open_registry(spec, {})._place(parse_reference(reference)) == place
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "allowed", "reference", "may"),
+    [
+        ("https://docker.io", "nginx", "registry-1.docker.io/library/nginx", True),
+        ("https://docker.io", "library/nginx", "nginx", True),
+        ("https://docker.io", "library/other", "nginx", False),
+        ("https://host.example", "library", "nginx", False),  # that folder means something in one registry alone
+        ("https://host.example", "*", "docker.io/nginx", False),
+    ],
+)
+def test_what_is_allowed_is_so_in_every_spelling(
+    endpoint: str, allowed: str, reference: str, may: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("caches.sources.allowed.check_endpoint", lambda *args, **named: None)  # names do not resolve
+    client = open_registry(ConnectionSpec("r", SourceType.REGISTRY, endpoint=endpoint, allowed=(allowed,)), {})
+    if may:
+        assert client._place(parse_reference(reference))[1] == "library/nginx"
+        return
+    with pytest.raises(Permanent):
+        client._place(parse_reference(reference))
 
 
 def test_it_knows_what_may_be_pulled() -> None:

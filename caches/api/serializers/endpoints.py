@@ -12,6 +12,7 @@ from rest_framework import serializers
 from caches.api.serializers.common import ConditionSerializer, ObjectSerializer
 from caches.api.serializers.plans import PlanSerializer
 from caches.domain.endpoint_specs import EndpointKind
+from caches.domain.gating import GateState, GateType
 from caches.domain.rollouts import RolloutState
 from caches.models import Rollout
 from controlplane.clusters.documents import EntryState
@@ -151,6 +152,17 @@ class RolloutNodeSerializer(serializers.Serializer[Any]):
     unknown = serializers.BooleanField(help_text="the node has not been heard of lately")
 
 
+class RolloutGateSerializer(serializers.Serializer[Any]):
+    type = serializers.ChoiceField(source="policy.type", choices=[one.value for one in GateType])
+    value = serializers.IntegerField(source="policy.value", help_text="nodes, percent or seconds, by type")
+    state = serializers.ChoiceField(source="gate.state", choices=[one.value for one in GateState])
+    reason = serializers.CharField(source="gate.reason")
+    ready = serializers.IntegerField(source="gate.ready")
+    required = serializers.IntegerField(source="gate.required")
+    failed = serializers.IntegerField(source="gate.failed", help_text="nodes that cannot become ready without help")
+    unknown = serializers.IntegerField(source="gate.unknown")
+
+
 class WarmthSerializer(serializers.Serializer[Any]):
     ready = serializers.IntegerField(help_text="target nodes that hold it now")
     targets = serializers.IntegerField()
@@ -165,11 +177,17 @@ class RolloutWarmthSerializer(serializers.Serializer[Any]):
 
 class RolloutDetailSerializer(RolloutSerializer):
     nodes = serializers.SerializerMethodField()
+    gate = serializers.SerializerMethodField(help_text="null: it waits for no node, or it has ended")
     warm = serializers.SerializerMethodField()
 
     @extend_schema_field(RolloutNodeSerializer(many=True))
     def get_nodes(self, row: Rollout) -> list[dict[str, Any]]:
         return [RolloutNodeSerializer(target).data for target in self.context["nodes"]]
+
+    @extend_schema_field(RolloutGateSerializer(allow_null=True))
+    def get_gate(self, row: Rollout) -> Any:
+        gate = self.context["gate"]
+        return RolloutGateSerializer(gate).data if gate is not None else None
 
     @extend_schema_field(RolloutWarmthSerializer)
     def get_warm(self, row: Rollout) -> Any:
@@ -198,6 +216,14 @@ class IgnoredSerializer(serializers.Serializer[Any]):
     why = serializers.CharField()
 
 
+class ObstacleSerializer(serializers.Serializer[Any]):
+    what = serializers.ChoiceField(
+        choices=["endpoint", "weights", "image"],
+        help_text="endpoint: nothing would be served; otherwise what pods would have to do without or wait for",
+    )
+    why = serializers.CharField(help_text="with what to do about it")
+
+
 class EndpointPreviewSerializer(serializers.Serializer[Any]):
     """What a document would do: nothing was written, and the cluster was not asked."""
 
@@ -211,6 +237,7 @@ class EndpointPreviewSerializer(serializers.Serializer[Any]):
     host_path = serializers.CharField(source="targets.host_path")
     not_warmed = serializers.CharField(source="targets.why", help_text="why nothing would be warmed; empty: it would")
     ignored = IgnoredSerializer(many=True, source="reading.ignored")
+    obstacles = ObstacleSerializer(many=True, help_text="what its first round would refuse")
     plan = serializers.SerializerMethodField()
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))

@@ -279,6 +279,9 @@ class KubernetesGateway(KubernetesEndpoints):
     def delete_image_holder(self, pool: str, reference: str) -> None:
         image_calls.holder_delete(self.client, pool, reference)
 
+    def renew_image_holder(self, pool: str, reference: str, node_name: str) -> None:
+        image_calls.holder_renew(self.client, pool, reference, node_name)
+
     def image_holders(self, pool: str) -> tuple[str, ...]:
         return image_calls.holders_list(self.client, pool)
 

@@ -42,6 +42,13 @@ def holder_delete(client: KubeClient, pool: str, reference: str) -> None:
     client.delete(f"{names.IMAGE_DAEMON_SETS}/{holder_name(pool, reference)}")
 
 
+def holder_renew(client: KubeClient, pool: str, reference: str, node_name: str) -> None:
+    """See ClusterGateway.renew_image_holder."""
+    for pod in _pods(client, pool, reference):
+        if (pod.get("spec") or {}).get("nodeName") == node_name and not pod["metadata"].get("deletionTimestamp"):
+            _remove(client, pod)
+
+
 def holders_list(client: KubeClient, pool: str) -> tuple[str, ...]:
     """The references that holders of this pool are there for."""
 
@@ -102,15 +109,26 @@ def _has_volumes(client: KubeClient, holder: ImageHolder) -> bool:
 
 def _remove_outlived(client: KubeClient, holder: ImageHolder) -> None:
     """Pods that are older than their node say nothing about it: the controller makes new ones."""
-    labels = f"{_labels(holder.pool)},{IMAGE_LABEL}={mark_of(holder.reference)}"
-    pods, _ = listed(client, names.IMAGE_PODS, {"labelSelector": labels}, lambda pod: pod)
+    pods = _pods(client, holder.pool, holder.reference)
     nodes = _nodes(client) if pods else {}
     for pod in pods:
         known = nodes.get((pod.get("spec") or {}).get("nodeName", ""))
         made_at = time_of(pod["metadata"].get("creationTimestamp"))
         if known and known[1] is not None and made_at is not None and made_at < known[1]:
-            with suppress(Conflict):  # it was replaced meanwhile
-                client.delete(f"{names.IMAGE_PODS}/{pod['metadata']['name']}", uid=pod["metadata"]["uid"])
+            _remove(client, pod)
+
+
+def _pods(client: KubeClient, pool: str, reference: str) -> list[Json]:
+    """Those of one holder."""
+    labels = f"{_labels(pool)},{IMAGE_LABEL}={mark_of(reference)}"
+    found, _ = listed(client, names.IMAGE_PODS, {"labelSelector": labels}, lambda pod: pod)
+    return list(found)
+
+
+def _remove(client: KubeClient, pod: Json) -> None:
+    """The very pod: the controller makes another one."""
+    with suppress(Conflict):  # it was replaced meanwhile
+        client.delete(f"{names.IMAGE_PODS}/{pod['metadata']['name']}", uid=pod["metadata"]["uid"])
 
 
 def _nodes(client: KubeClient) -> dict[str, tuple[str, datetime | None]]:

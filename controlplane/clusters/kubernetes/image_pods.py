@@ -17,7 +17,8 @@ from controlplane.clusters.kubernetes.objects import time_of
 
 Json = Mapping[str, Any]
 MESSAGE_LENGTH = 500
-FULL_LIST = 50  # a kubelet names no more images than that
+FULL_LIST = 50  # a kubelet names no more images than that, the largest; others are told to name even fewer
+SMALL = 16 * 1024 * 1024  # bytes: every node has an image as small as that, the one that all pods stand on
 
 _PULLING = frozenset({"", "ContainerCreating", "PodInitializing"})
 _PULL_FAILED = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError"})
@@ -109,12 +110,12 @@ def _shown(message: str) -> str:
 
 
 def listed_digests(node: Json) -> frozenset[str] | None:
-    """The digests that a node lists; None where its list is full and what it leaves out says nothing."""
+    """The digests that a node lists; None where its list may be cut off and what it leaves out says nothing."""
     images = (node.get("status") or {}).get("images") or ()
-    found = {
-        str(name).rpartition("@")[2] for image in images for name in image.get("names") or () if "@sha256:" in str(name)
-    }
-    return None if len(images) >= FULL_LIST else frozenset(found)
+    if len(images) >= FULL_LIST or (images and min(int(image.get("sizeBytes") or 0) for image in images) > SMALL):
+        return None
+    names = (str(name) for image in images for name in image.get("names") or ())
+    return frozenset(name.rpartition("@")[2] for name in names if "@sha256:" in name)
 
 
 def _runs(pod: Json, reference: str) -> bool:

@@ -160,6 +160,9 @@ class LocalGateway(LocalEndpoints):
     def delete_image_holder(self, pool: str, reference: str) -> None:
         _no("container images")
 
+    def renew_image_holder(self, pool: str, reference: str, node_name: str) -> None:
+        _no("container images")
+
     def image_holders(self, pool: str) -> tuple[str, ...]:
         _no("container images")
 

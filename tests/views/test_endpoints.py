@@ -1,0 +1,110 @@
+"""Pages of endpoints: what serves beside what comes, the gate and who holds it up, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from django.conf import LazySettings
+from django.test import Client
+
+from caches.models import CacheEntry, Rollout
+from controlplane.clusters.documents import Reason
+from controlplane.web.context import PLACES
+from tests import factories
+from tests.domain.endpoints import GONE, config
+from tests.services.endpoints import EndpointWorld
+from tests.services.world import MIB, World
+from tests.views.reading import Page
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def served(db: None, tmp_path: Path, settings: LazySettings) -> Iterator[EndpointWorld]:
+    made = EndpointWorld(World(tmp_path / "fleet"), settings)
+    yield made
+    made.close()
+
+
+def shown(served: EndpointWorld, client: Client) -> str:
+    return Page(client.get(f"/endpoints/{served.endpoint.pk}").content).text
+
+
+def test_it_shows_the_gate_and_which_nodes_hold_it_up_and_why(served: EndpointWorld, victor: Client) -> None:
+    served.version()
+    served.apply(metadata__annotations={"hearth.dev/gate": "Count:2"})
+    served.round()
+    served.warm("n1")
+    CacheEntry.objects.filter(node__name="n2").update(state="Failed", reason=Reason.ACCESS_DENIED)
+    served.round()
+    text = shown(served, victor)
+    assert "Comes: rollout 1" in text and "on 1 of 2 nodes" in text
+    assert "2 nodes" in text and "1 of 2 required" in text and "Failed: 2 copies are required" in text
+    assert "Nodes that are waited for" in text and "n2 Failed AccessDenied" in " ".join(text.split())
+    assert "Open the gate" not in text, "a viewer changes nothing"
+
+
+def test_it_shows_what_serves_beside_what_comes(served: EndpointWorld, olga: Client) -> None:
+    first = served.version()
+    served.apply()
+    served.until_served()
+    second = served.version("llms/next")
+    served.apply(spec__modelSourceConfig__modelLocation="llms/next", spec__worker__image="vllm/vllm-openai:v2")
+    served.round()
+    page = Page(olga.get(f"/endpoints/{served.endpoint.pk}").content)
+    text = " ".join(page.text.split())
+    for words in (
+        "Serves: rollout 1", "Comes: rollout 2", "s3://models/llms/chat-small", "s3://models/llms/next",
+        "vllm/vllm-openai:latest", "vllm/vllm-openai:v2", "on 2 of 2 nodes", "on 0 of 2 nodes", "Open the gate",
+        "Go back to rollout 1", "n1 Absent", "n2 Absent",
+    ):  # fmt: skip
+        assert words in text, words
+    for version in (first, second):
+        assert version.artifact is not None
+        assert any(version.artifact.digest in str(one.attrs) for one in page.page.walk()), "its digest can be copied"
+
+    rollout = Rollout.objects.get(number=2)
+    assert olga.post(f"/rollouts/{rollout.pk}/release").status_code == 302
+    served.round()
+    served.serve()
+    served.round()
+    text = shown(served, olga)
+    assert "Serves: rollout 2" in text and "End the hold" in text and "Weights still warm" in text
+
+
+def test_an_endpoint_of_the_local_fleet_speaks_of_no_rollouts(victor: Client) -> None:
+    cluster = factories.cluster(type="Local")
+    row = factories.endpoint(of=cluster, document={"modelName": "llama", "replicas": 0})
+    text = Page(victor.get(f"/endpoints/{row.pk}").content).text
+    assert "llama" in text and "fleet serve" in text
+    assert "Rollout" not in text and "round" not in text
+    elsewhere = factories.endpoint(of=factories.cluster(type="Kubernetes"))
+    assert "No rollout yet" in Page(victor.get(f"/endpoints/{elsewhere.pk}").content).text
+
+
+def test_a_dry_run_shows_what_the_round_would_refuse(served: EndpointWorld, olga: Client) -> None:
+    served.gateway.applied = []
+    served.version(size=64 * MIB)
+
+    def tried(**changes: Any) -> str:
+        manifest = yaml.safe_dump(config(**{"spec__instanceType": GONE, **changes}))
+        fields = {"cluster": served.world.cluster.name, "step": "preview", "manifest": manifest}
+        answer = olga.post("/endpoints/new", fields)
+        assert answer.status_code == 200
+        return Page(answer.content).text
+
+    text = tried(spec__modelSourceConfig__s3Storage__bucketName="nobodys")
+    assert "Its weights would not come." in text and "No source connection of type S3 allows s3://nobodys" in text
+    text = tried()
+    assert "weights would not come" not in text and "Its image would not be kept." in text and "folders" in text
+    served.gateway.applied = None
+    assert "Nothing would be served." in tried()
+
+
+def test_places_of_the_navigation_look_different() -> None:
+    icons = [place.icon for place in PLACES]
+    assert len(set(icons)) == len(icons), "each has its own"
