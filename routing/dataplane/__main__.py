@@ -10,11 +10,13 @@ import signal
 import ssl
 import sys
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
 from routing.dataplane.exposing import Exposing
 from routing.dataplane.router import Router, Shared
+from routing.dataplane.scraping import Scraper
 from routing.dataplane.telling import Teller
 from routing.dataplane.workers import is_orphan, run_workers
 
@@ -65,9 +67,18 @@ async def _follow(router: Router, exposing: Exposing, address: str) -> None:
 
     fleet = router.shared.fleet
     teller = Teller(fleet, address=address)
-    follower = Follower(broker_url(), lambda: fleet.config.version, router.take, teller.tell)
+    scraper = Scraper(fleet, router.shared.upstream_tls)
+
+    async def work(connection: Any) -> None:
+        await teller.tell(connection)
+        await scraper.turn(connection)
+
+    follower = Follower(broker_url(), lambda: fleet.config.version, router.take, work)
     exposing.following = lambda: follower.connected
-    await follower.run()
+    try:
+        await follower.run()
+    finally:
+        scraper.stop()
 
 
 async def _end_with_parent(stopped: asyncio.Event) -> None:

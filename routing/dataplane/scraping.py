@@ -95,7 +95,8 @@ async def _metrics(place: InstanceConfig, tls: ssl.SSLContext | None) -> bytes |
         while size < wanted and (part := await reader.read(65536)):
             parts.append(part)
             size += len(part)
-        return b"".join(parts) if size <= MOST_BYTES else None
+        whole = size >= wanted if length else size <= MOST_BYTES
+        return b"".join(parts) if whole else None
     except asyncio.LimitOverrunError:
         return None
     finally:

@@ -17,6 +17,7 @@ from uuid import uuid4
 from routing.dataplane.fleet import Fleet, Variant
 from routing.dataplane.heads import Header
 from routing.domain.dialects_usage import TAIL_BYTES, TokenUse, use_of_body, use_of_stream
+from routing.domain.recordings import MOST_MESSAGES, RECORDED_MINUTES, key_of_stream
 
 TELL_SECONDS = 2.0
 STREAM_KEY, STREAM_MESSAGES = "hearth:routing:figures", 4000
@@ -97,6 +98,17 @@ class Teller:
         if message is not None:
             await connection.xadd(STREAM_KEY, {"m": message}, maxlen=STREAM_MESSAGES, approximate=True)
             self.arrived()
+            await self._tell_recorded(connection)
+
+    async def _tell_recorded(self, connection: Any) -> None:
+        """What is recorded is a sample: what does not arrive is lost, and nothing is sent twice."""
+        for endpoint, name, variant in self._variants():
+            if (message := variant.recorder.take()) is not None and variant.config.policy.extensions.record_keys:
+                key = key_of_stream(endpoint, name)
+                await connection.xadd(key, {"m": message}, maxlen=MOST_MESSAGES, approximate=True)
+                oldest = int(1000 * (self._wall() - 60 * RECORDED_MINUTES))
+                await connection.xtrim(key, minid=max(oldest, 0), approximate=False)
+                await connection.expire(key, 60 * RECORDED_MINUTES)
 
     def _document(self) -> dict[str, Any]:
         in_flight: Counter[str] = Counter()

@@ -69,7 +69,13 @@ def test_more_instances_take_their_share_and_fewer_give_theirs_away() -> None:
 
 
 def test_the_model_is_measured_where_answers_say_enough() -> None:
-    told: dict[str, Any] = {"prompt_tokens": 1152, "cached_tokens": 128, "output_tokens": 21, "ttft": 0.5, "seconds": 2.5}
+    told: dict[str, Any] = {
+        "prompt_tokens": 1152,
+        "cached_tokens": 128,
+        "output_tokens": 21,
+        "ttft": 0.5,
+        "seconds": 2.5,
+    }
     shape, measured = measured_shape(traffic(60, **told).requests)
     assert measured and shape.block_tokens == 256
     assert shape.prefill_rate == pytest.approx(2048) and shape.decode_rate == pytest.approx(10)
