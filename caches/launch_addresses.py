@@ -1,0 +1,52 @@
+"""Selections of launches as addresses say them, for pages and REST: one, or two side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from caches.domain.launch_period import period_of
+from caches.domain.launch_words import Cached, EventClass
+from caches.selectors.launches import Selection
+
+FILTERS = ("pool", "version", "event_class", "weights", "image")
+FIELDS = ("since", "until", *FILTERS)
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "event_class": tuple(one.value for one in EventClass),
+    "weights": tuple(one.value for one in Cached),
+    "image": tuple(one.value for one in Cached),
+}
+# What either side is where the address does not say.
+SIDES: Mapping[str, tuple[str, str]] = {"a": ("now-48h", "now-24h"), "b": ("now-24h", "now")}
+Problems = dict[str, str]
+
+
+def selection_of(
+    values: Mapping[str, str], now: datetime, problems: Problems, *, prefix: str = "", since: str, until: str = "now"
+) -> Selection:
+    """What ``values`` ask for with ``prefix`` before each name; ``since`` and ``until`` where they do not say.
+
+    What they say wrongly is left out, and named in ``problems`` as a sentence without its subject.
+    """
+    asked = {name: values.get(prefix + name) or "" for name in FIELDS}
+    try:
+        period = period_of(asked["since"] or since, asked["until"] or until, now)
+    except ValueError as error:
+        problems[f"{prefix}since"] = f"Not a period: {error}."
+        period = period_of(since, until, now)
+    wanted: dict[str, Any] = {name: asked[name] for name in FILTERS}
+    for name, words in WORDS.items():
+        if wanted[name] and wanted[name] not in words:
+            problems[prefix + name] = f"Must be one of {', '.join(words)}."
+            wanted[name] = ""
+    return Selection(period, **wanted)
+
+
+def pair_of(values: Mapping[str, str], now: datetime, problems: Problems) -> tuple[Selection, Selection]:
+    """Two selections, ``a_`` and ``b_``: the last 24 hours and those before where they do not say."""
+    first, second = (
+        selection_of(values, now, problems, prefix=f"{side}_", since=since, until=until)
+        for side, (since, until) in SIDES.items()
+    )
+    return first, second

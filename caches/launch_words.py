@@ -1,0 +1,115 @@
+"""What pages and files say of comparisons, moves and reports of launches: sentences, the same everywhere."""
+
+from __future__ import annotations
+
+from caches.domain.launch_shifts import Shift
+from caches.domain.launch_words import Phase
+from caches.domain.launch_worth import Basis, Cost, Judged, Worth
+from caches.launch_charts import PHASE_WORDS
+from caches.selectors.launch_attribution import Attributed
+from caches.selectors.launch_report import VersionReport
+from controlplane.web.formats import bytes_text, duration_text, plural
+from controlplane.web.tones import words_of
+
+# The pill's look, and its words.
+WORTH_WORDS = {
+    Worth.YES: ("Ready", "worth it"),
+    Worth.NOT_YET: ("Partial", "not yet"),
+    Worth.NO: ("Degraded", "not worth it"),
+    Worth.EXPECTED: ("Pending", "not cached"),
+    Worth.UNKNOWN: ("Unknown", "not enough launches"),
+}
+_WITHOUT = {
+    Basis.BEFORE: "the launches before it was pinned",
+    Basis.MISSES: "the launches that missed",
+    Basis.PHASES: "the launches of now",
+    Basis.NONE: "no launch",
+}
+
+
+def signed(seconds: float | None) -> str:
+    """With its sign, also where it is more."""
+    return duration_text(seconds) if seconds is None or seconds <= 0 else f"+{duration_text(seconds)}"
+
+
+def phase_words(phase: Phase | None) -> str:
+    """A phase, or what nobody measured."""
+    return PHASE_WORDS[phase] if phase is not None else "what nobody measured"
+
+
+def without_words(judged: Judged) -> str:
+    return _WITHOUT[judged.basis]
+
+
+def worth_sentence(report: VersionReport) -> str:
+    """Whether caching was worth it for this version, in a sentence or two with the numbers."""
+    judged, counted = report.judged, report.counted
+    if judged.worth is Worth.EXPECTED:
+        return f"Nobody pinned it. {_expected(judged, counted.launches)}"
+    hits = f"{judged.hits} of {judged.known} launches hit" if judged.known else "nobody measured what launches found"
+    if judged.basis is Basis.NONE or judged.hit_saving_seconds is None:
+        return f"{_sentence(hits)}. There is nothing to compare them with."
+    saving = judged.hit_saving_seconds
+    told = (
+        f"a hit is ready {duration_text(abs(saving))} {'sooner' if saving >= 0 else 'later'} than "
+        f"{without_words(judged)} (medians)"
+    )
+    verdict = {
+        Worth.YES: f"Worth it: {hits}; {told}, {duration_text(judged.saved_seconds)} in all",
+        Worth.NOT_YET: f"Not yet: {hits}; {told}, but it takes {_break_even(judged)} to pay for the transfers",
+        Worth.NO: f"Not worth it: {hits}, and {told}",
+        Worth.UNKNOWN: f"Not enough launches to be sure (it takes 20 hits and 20 without): {hits}; {told}",
+    }[judged.worth]
+    return f"{verdict}. {cost_sentence(report.cost)}"
+
+
+def cost_sentence(cost: Cost) -> str:
+    """What the copies are and took."""
+    held = (
+        f"It holds {bytes_text(cost.held_bytes)} on {plural(cost.copies, 'node')}" if cost.copies else "No copy is held"
+    )
+    if not cost.transfers:
+        return f"{held}; no transfer ended in this time."
+    return f"{held}; {bytes_text(cost.moved_bytes)} were moved in {duration_text(cost.moved_seconds)}."
+
+
+def move_sentence(found: Attributed) -> str:
+    """What moved, since when is beside it."""
+    move = found.move
+    which = move.p95 if abs(move.p95.change or 0) >= abs(move.median.change or 0) else move.median
+    name = "p95" if which is move.p95 else "median"
+    how = "drifted" if move.shift is Shift.DRIFT else "went"
+    values = f"from {duration_text(which.first)} to {duration_text(which.second)}"
+    text = f"{words_of(found.event_class)}: the {name} {how} {values}"
+    if not move.shares:
+        return f"{text}; no phase stands out."
+    share = move.shares[0]
+    if share.phase is None:
+        return f"{text}; it is in what nobody measured ({signed(share.change)} of a launch)."
+    return f"{text}; it is {phase_words(share.phase)} ({signed(share.change)} of a launch)."
+
+
+def missed_sentence(found: Attributed) -> str:
+    """Whether the cache was missed more or less; "" where that is not known, or is as it was."""
+    (before, known), (after, known_after) = found.move.missed_before, found.move.missed_after
+    if not known or not known_after or before * known_after == after * known:
+        return ""
+    return f"Before, {before} of {known} missed the cache; since then {after} of {known_after}."
+
+
+def _expected(judged: Judged, launches: int) -> str:
+    if judged.fetch_seconds is None:
+        return "What its launches take to fetch the weights was not measured, so the saving is not known."
+    whole = judged.fetch_seconds * launches
+    return (
+        f"Its launches fetch their weights in {duration_text(judged.fetch_seconds)} (median): a cache would save about "
+        f"that at each launch, {duration_text(whole)} for the {launches} of this time."
+    )
+
+
+def _break_even(judged: Judged) -> str:
+    return f"{plural(judged.break_even or 0, 'hit')} for each copy"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,135 @@
+"""Comparison and report as pages and as one file: what is said where there is nothing, little, and enough."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from caches import launch_report_charts
+from caches.domain.launch_comparison import Sample, compare
+from caches.models import Launch, Pin, Transfer
+from tests import factories
+from tests.selectors.test_launch_moves import Night
+from tests.views.conftest import Stage
+from tests.views.test_launches import text_of
+
+
+@pytest.fixture
+def night(stage: Stage) -> Night:
+    """Launches of the stage's pool, and no others."""
+    Launch.objects.all().delete()
+    made = Night.__new__(Night)
+    made.pool, made.began, made.made = stage.pool, timezone.now() - timedelta(hours=10), 0
+    return made
+
+
+def test_two_selections_are_in_the_address(night: Night, ada: Client) -> None:
+    night.launches(30, fetch=1, weights="Hit")
+    night.launches(30, fetch=50, weights="Miss")
+    query = "a_since=now-24h&a_until=now&a_weights=Hit&b_weights=Miss"
+    shown = text_of(ada, f"/launches/compare?{query}")
+    assert "slower than 33 s (+49 s)" in shown
+    assert "Most of it is Weights fetch: +49 s." in shown
+    rows = json.loads(ada.get(f"/launches/compare.json?{query}").content)["rows"]
+    assert [row["phase"] for row in rows] == ["UntilReady", "WeightsFetch", "WeightsLoad"]
+    assert (rows[0]["first_n"], rows[0]["verdict"], rows[2]["verdict"]) == (30, "Slower", "NoDifference")
+    page = ada.get(f"/launches/compare?{query}").content.decode()
+    assert re.search(r'<select name="a_weights">.*?<option value="Hit" selected>', page, re.S)
+    assert re.search(r'<select name="b_weights">.*?<option value="Miss" selected>', page, re.S)
+
+
+def test_too_few_to_compare_are_said_to_be_that(stage: Stage, ada: Client) -> None:
+    assert "Not enough launches to compare: 0 and 1 became ready" in text_of(ada, "/launches/compare")
+
+
+@pytest.mark.parametrize("page", ["/launches/compare", "/launches/report"])
+def test_what_an_address_says_wrongly_is_named_and_exports_are_refused(stage: Stage, ada: Client, page: str) -> None:
+    prefix = "a_" if page.endswith("compare") else ""
+    assert f"{prefix}since: Not a period" in text_of(ada, f"{page}?{prefix}since=soon")
+    assert ada.get(f"{page}.csv?{prefix}since=soon").status_code == 400
+
+
+def pinned(stage: Stage, night: Night, place: float) -> Pin:
+    Pin.objects.filter(pk=stage.pin.pk).update(created_at=night.at(place))
+    return stage.pin
+
+
+def test_the_report_answers_whether_it_was_worth_it(stage: Stage, night: Night, ada: Client) -> None:
+    assert stage.llama.artifact is not None
+    named: dict[str, Any] = {"version_name": "llama v1", "digest": stage.llama.artifact.digest}
+    night.launches(30, fetch=100, weights="Miss", **named)
+    pinned(stage, night, 29.5)
+    Transfer.objects.create(
+        entry=stage.ready, connection=stage.llama.connection, bytes_moved=100 * 2**20, seconds=150,
+        ended_at=timezone.now(),
+    )  # fmt: skip
+    night.launches(40, fetch=1, weights="Hit", **named)
+    night.launches(5, fetch=100, weights="Miss", **named)
+    shown = text_of(ada, "/launches/report")
+    assert "Worth it: 40 of 45 launches hit; a hit is ready 1 min 39 s sooner than the launches before it was" in shown
+    assert "It holds 100 MiB on 1 node; 100 MiB were moved in 2 min 30 s." in shown
+    rows = json.loads(ada.get("/launches/report.json").content)["rows"]
+    (row,) = [one for one in rows if one["version"] == "llama v1" and one["hits"]]
+    assert (row["worth"], row["basis"], row["hits"], row["break_even_hits"]) == ("Yes", "Before", 40, 2)
+
+
+def test_a_model_that_nobody_pinned_has_an_expected_saving(stage: Stage, night: Night, ada: Client) -> None:
+    night.launches(25, fetch=100, weights="Miss", version_name="qwen v1", digest="sha256:other")
+    shown = text_of(ada, "/launches/report")
+    assert "Nobody pinned it. Its launches fetch their weights in 1 min 40 s (median)" in shown
+    assert "41 min 40 s for the 25 of this time" in shown
+
+
+def test_scaling_out_says_what_it_found_and_what_nobody_knows(stage: Stage, night: Night, ada: Client) -> None:
+    assert "No launch in this time" in text_of(ada, "/launches/report")
+    night.launches(4, fetch=10, weights="Hit", endpoint_name="default/chat")
+    shown = text_of(ada, "/launches/report")
+    assert "Hits in bursts 4 of 4" in shown
+
+
+def test_the_file_needs_nothing_else(stage: Stage, night: Night, ada: Client) -> None:
+    night.launches(40, fetch=1, weights="Hit", version_name="</script><b>", digest="sha256:x")
+    night.change(39.5)
+    night.launches(40, fetch=200, weights="Miss", version_name="</script><b>", digest="sha256:x")
+    answer = ada.get("/launches/report.html?since=now-24h")
+    assert answer["Content-Disposition"].startswith('attachment; filename="hearth-launches-')
+    text = answer.content.decode()
+    assert "plotly.js v" in text[:2_000_000] and len(text) > 1_000_000
+    assert re.findall(r'(?:src|href)="[^"]*"', text.partition("<script>")[0]) == []
+    assert "&lt;/script&gt;&lt;b&gt;" in text and "</script><b>" not in text
+    assert "it is Weights fetch (+3 min 19 s of a launch)" in text
+    assert "pin.delete" in text
+    assert ada.get("/launches/report.html?since=soon").status_code == 400
+
+
+def test_other_pools_are_in_neither(stage: Stage, night: Night) -> None:
+    night.launches(40, fetch=1, version_name="secret v1", digest="sha256:x")
+    client = Client()
+    client.force_login(factories.user(role="Viewer", target="far.gpu"))
+    for page in ("/launches/report", "/launches/report.html", "/launches/compare"):
+        assert "secret" not in client.get(page).content.decode().partition("plotly.js v")[0]
+
+
+def test_its_charts_are_what_plotly_accepts() -> None:
+    phases = (None, None, 1.0, None, 2.0, None, None)
+    first, second = [Sample(10.0 + n / 9, phases) for n in range(25)], [Sample(20.0, phases) for _ in range(25)]
+    for spec in (
+        launch_report_charts.effects(compare(first, second)),
+        launch_report_charts.effects(compare(first, [])),
+        launch_report_charts.effects(compare([], [])),
+        launch_report_charts.distributions({"with <b>": [0.0, 3.0, 2.0], "without": [5.0] * 3000}),
+        launch_report_charts.distributions({}),
+    ):
+        go.Figure(spec)
+        json.dumps(spec)
+    (line, many) = launch_report_charts.distributions({"with <b>": [0.0, 3.0, 2.0], "w": [5.0] * 3000})["data"]
+    assert line["name"] == "with &lt;b&gt; (n = 3)" and line["y"][-1] == 100
+    assert line["x"] == [0.001, 2.0, 3.0], "a log scale has no zero"
+    assert len(many["x"]) < 500 and many["y"][-1] == 100
