@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from routing.dataplane.answers import KnownAnswer
@@ -39,7 +40,8 @@ class Exchange:
 
     __slots__ = (
         "_asked_at", "_attempts", "_began", "_candidates", "_chunks", "_client", "_connecting", "_ear", "_framed",
-        "_keeps", "_lease", "_out", "_outcome", "_request", "_route", "_shared", "_timed", "_ttft", "_upstream",
+        "_keeps", "_lease", "_out", "_outcome", "_passed", "_request", "_route", "_shared", "_timed", "_ttft",
+        "_upstream",
     )  # fmt: skip
 
     def __init__(self, client: Client, request: Request, *, keeps: bool, chunks: bool) -> None:
@@ -47,7 +49,8 @@ class Exchange:
         self._shared = client.shared
         self._request, self._keeps, self._chunks = request, keeps, chunks
         self._route: Route | None = None
-        self._candidates: list[str] = []
+        self._candidates: Sequence[str] = ()
+        self._passed = 0  # of them
         self._attempts = 0
         self._lease: Lease | None = None
         self._upstream: Upstream | None = None
@@ -74,7 +77,7 @@ class Exchange:
         if self._client is not None:
             self._client.answer_by = now + route.variant.config.policy.extensions.first_byte_seconds
         self._outcome = decision.outcome
-        self._candidates = list(decision.candidates)
+        self._candidates = decision.candidates
         self._shared.counters.decided(route, decision)
         self._next()
 
@@ -176,13 +179,14 @@ class Exchange:
         self._release()
         assert self._route is not None
         variant = self._route.variant
-        while self._candidates and self._attempts < ATTEMPTS:
-            name = self._candidates.pop(0)
+        while self._passed < len(self._candidates) and self._attempts < ATTEMPTS:
+            name = self._candidates[self._passed]
+            self._passed += 1
             if name not in variant.instances:
                 continue  # gone since
             self._attempts += 1
-            self._lease = variant.lease(name)
-            self._ask(self._lease.instance)
+            self._lease = lease = variant.lease(name)
+            self._ask(lease.instance)
             return
         self.refuse(UNREACHABLE if self._attempts else NOBODY)
 
@@ -234,7 +238,12 @@ class Exchange:
         if self._lease is not None and self._route is not None:
             if status >= 500:
                 self._failed(self._lease.instance, Failure.ANSWER)
-                if status in _TRY_NEXT and self._candidates and self._attempts < ATTEMPTS and self._upstream:
+                if (
+                    status in _TRY_NEXT
+                    and self._passed < len(self._candidates)
+                    and self._attempts < ATTEMPTS
+                    and self._upstream
+                ):
                     self._upstream.close()
                     self._next()
                     return

@@ -65,6 +65,7 @@ class Variant:
 
     def __init__(self, config: VariantConfig, of: EndpointConfig, routers: int, before: Variant | None) -> None:
         self.config = config
+        self.names = (of.name, config.name)
         self._of = of
         self._begun: dict[tuple[str, str], blake2b] = {}
         self.in_flight: dict[str, int] = before.in_flight if before else {}

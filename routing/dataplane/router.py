@@ -41,19 +41,20 @@ class Counters:
     truncated: int = 0
 
     def decided(self, route: Route, decision: Decision) -> None:
-        self.decisions[(*_names(route), decision.outcome.value, decision.instance)] += 1
-        figures = route.variant.figures
+        variant, instance, outcome = route.variant, decision.instance, decision.outcome._value_
+        self.decisions[*variant.names, outcome, instance] += 1
+        figures = variant.figures
         figures.requests += 1
-        figures.outcomes[decision.outcome.value] += 1
-        if decision.instance:
-            figures.instances[decision.instance] += 1
+        figures.outcomes[outcome] += 1
+        if instance:
+            figures.instances[instance] += 1
 
     def answered(self, route: Route, status: int) -> None:
-        self.answers[(*_names(route), status)] += 1
+        self.answers[*route.variant.names, status] += 1
         route.variant.figures.answers[f"{status // 100}xx"] += 1
 
     def failed(self, route: Route, instance_id: str, failure: Failure) -> None:
-        self.failures[(*_names(route), instance_id, failure.value)] += 1
+        self.failures[*route.variant.names, instance_id, failure.value] += 1
         route.variant.figures.failures[failure.value] += 1
 
     def refused(self, refusal: Refusal, route: Route | None = None) -> None:
@@ -68,10 +69,6 @@ class Counters:
             figures.told += 1
             figures.prompt_tokens += use.prompt_tokens
             figures.cached_tokens += use.cached_tokens
-
-
-def _names(route: Route) -> tuple[str, str]:
-    return route.endpoint.config.name, route.variant.config.name
 
 
 @dataclass(slots=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, cast
@@ -13,15 +13,16 @@ from urllib.parse import unquote
 from routing.dataplane.fleet import Endpoint, Fleet, Variant
 from routing.dataplane.heads import Header
 from routing.domain.deciding import Key, key_of
-from routing.domain.keys import Boundary, boundaries_from, override, tenant_salt
+from routing.domain.keys import Boundary, boundaries_from, first_boundary, override, tenant_salt
 from routing.domain.recordings import DEEPEST
-from routing.domain.requests import KINDS, RequestKind, parts
+from routing.domain.requests import KINDS, RequestKind, opening, parts
 
 _ENDPOINT = re.compile(r"/endpoints/([^/?]{1,400})(/[^?]*)?(\?.*)?")
 _INVOCATIONS = ("/invocations", "/invocations-response-stream")
 TENANT, TARGET_VARIANT = b"x-amzn-sagemaker-prefix-aware-id", b"x-amzn-sagemaker-target-variant"
 _TENANT_ID = re.compile(r"\S[\x20-\x7e]{0,63}")
 KEY_CHARACTERS = 512
+_scanned: Callable[[str, int], tuple[object, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 INVOCATION_BYTES = 6 * 1024 * 1024  # what the managed feature takes
 
 
@@ -170,13 +171,24 @@ class Route:
             return Key(own, override=True)
         if policy.prefix_aware is None or not policy.extensions.inspect_bodies:
             return None
-        found = self.boundaries()
+        hot = variant.config.hot
         if not variant.sketch.samples():
-            return key_of(policy, found, variant.config.hot)
-        met: list[Boundary] = []
-        key = key_of(policy, _kept(found, met), variant.config.hot)
-        variant.sketch.add((one.digest for one in chain(tuple(met), found)), variant.config.hot)
+            first = self._first()
+            if first is not None and first.digest not in hot:
+                return Key(first.digest, first.depth)
+            return key_of(policy, self.boundaries(), hot)
+        met, found = list[Boundary](), self.boundaries()
+        key = key_of(policy, _kept(found, met), hot)
+        variant.sketch.add((one.digest for one in chain(tuple(met), found)), hot)
         return key
+
+    def _first(self) -> Boundary | None:
+        """What ``boundaries`` gives first, where that is known without looking further."""
+        extensions = self.variant.config.policy.extensions
+        if self._asked.kind is not RequestKind.CHAT or not extensions.adaptive_depth or extensions.strict_text:
+            return None
+        begins = opening(RequestKind.CHAT, self._read.document())
+        return first_boundary(self.variant.begun(self._salt(), self._read.model()), *begins) if begins else None
 
     def _own(self) -> int:
         """The digest of a key that the client named; 0 without."""
@@ -234,7 +246,7 @@ class Body:
         """Empty when it is no JSON object: what is wrong with it is for the engine to say."""
         if self._document is None:
             try:
-                read = json.loads(self._raw)
+                read = _read(self._raw)
             except (ValueError, RecursionError):
                 read = None
             self._document = read if isinstance(read, dict) else {}
@@ -243,6 +255,17 @@ class Body:
     def model(self) -> str:
         model = self.document().get("model")
         return model if isinstance(model, str) else ""
+
+
+def _read(raw: bytes) -> object:
+    """As json.loads, without its detours for an object in UTF-8. Raises what that raises."""
+    if raw[:1] != b"{" or raw[1:2] == b"\0":
+        return json.loads(raw)
+    text = raw.decode("utf-8", "surrogatepass")
+    read, end = _scanned(text, 0)
+    if end != len(text) and text[end:].strip(" \t\n\r"):
+        raise ValueError("something behind it")
+    return read
 
 
 def _unknown(detail: str, fleet: Fleet) -> Refusal:

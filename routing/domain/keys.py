@@ -88,6 +88,14 @@ def boundaries_from(state: blake2b, parts: Iterable[Part], limit: int) -> Iterat
         yield Boundary(depth, _digest(state))
 
 
+def first_boundary(state: blake2b, mark: Mark, text: str) -> Boundary:
+    """The first of ``boundaries_from(state, [mark, text, …])``, of a text that has a CHUNK at least."""
+    state = state.copy()
+    state.update(b"%b%b%b%b%b" % (OPEN, mark.kind.encode(), OPEN, mark.value, CLOSE))
+    state.update(text[:CHUNK].encode("utf-8", "surrogatepass"))
+    return Boundary(CHUNK, int.from_bytes(state.digest(), "big"))
+
+
 def override(secret: bytes, audience: Audience, value: str) -> int:
     """The digest of a key that the client names itself, apart from every digest of a text."""
     state = blake2b(key=secret, digest_size=8, person=b"hearth-key")

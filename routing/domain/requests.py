@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from routing.domain.keys import Mark, Part, picture
+from routing.domain.keys import CHUNK, Mark, Part, picture
 
 
 class RequestKind(StrEnum):
@@ -41,6 +41,21 @@ def parts(kind: RequestKind, body: Mapping[str, Any] | bytes, *, strict: bool = 
     feature counts it; else roles, tools and other parts stand between as marks."""
     found = _parts(kind, body)
     return (part for part in found if not isinstance(part, Mark)) if strict else found
+
+
+def opening(kind: RequestKind, body: Mapping[str, Any]) -> tuple[Mark, str] | None:
+    """What ``parts`` gives first, of a chat that begins with a long text and nothing else: most do, and nothing behind
+    it says where they belong. None for any other."""
+    if kind is not RequestKind.CHAT or body.get("tools") or body.get("functions"):
+        return None
+    messages = body.get("messages")
+    if type(messages) is not list or not messages or type(message := messages[0]) is not dict:
+        return None
+    role, content = message.get("role"), message.get("content")
+    if type(role) is not str or type(content) is not str or len(content) < CHUNK:
+        return None
+    mark = _ROLES.get(role)
+    return (mark, content) if mark is not None else None
 
 
 def _parts(kind: RequestKind, body: Mapping[str, Any] | bytes) -> Iterator[Part]:

@@ -9,6 +9,7 @@ import pytest
 
 from routing.dataplane.known import LONGEST_HEAD, Match, pattern_of
 from routing.dataplane.router import Shared
+from routing.dataplane.routes import Body
 from tests.dataplane.engines import Call
 from tests.dataplane.test_strict import CORPUS, SMUGGLED, Clock, later
 from tests.dataplane.world import PREFIX, World, chat, request, run, until, world
@@ -268,3 +269,46 @@ async def test_tokens_of_known_answers_are_counted() -> None:
         figures = here.shared.fleet.endpoints["chat"].variants["default"].figures
         assert (figures.told, figures.prompt_tokens, figures.cached_tokens) == (5, 500, 320)
         assert figures.answers == {"2xx": 5} and sum(one.count for one in figures.ttft.values()) == 5
+
+
+BODIES = [
+    b"{}",
+    b' {"a": 1} ',
+    b'{"a": 1}\r\n\t ',
+    b'{"a": 1} x',
+    b'{"a": 1}{}',
+    b"{",
+    b'{"a"',
+    b"",
+    b"[]",
+    b"null",
+    b"\xff\xfe",
+    b'{"a": NaN, "b": -Infinity}',
+    b'{"a": 1, "a": 2}',
+    b'{"a": "\\ud83d"}',
+    b'{"a": "\xed\xa0\xbd"}',
+    b'{"a": "\xff"}',
+    b'{"a": "\t"}',
+    b'{"a": 1e999}',
+    b'{"a": ' + b"9" * 5000 + b"}",
+    b'{"a": ' + b"[" * 100_000,
+    '{"\u00e9": 1}'.encode(),
+    b"\xef\xbb\xbf{}",
+    '{"a": 1}'.encode("utf-16"),
+    '{"a": 1}'.encode("utf-16-le"),
+    '{"a": 1}'.encode("utf-32-be"),
+    b'{"a": 1}\xc2\xa0',
+    b'{"a": 1}\x00',
+    b"{'a': 1}",
+    b'{"a": 1,}',
+    b'{"a": 01}',
+]
+
+
+@pytest.mark.parametrize("raw", BODIES, ids=lambda raw: repr(raw[:20]))
+def test_a_body_is_read_as_json_is_read(raw: bytes) -> None:
+    try:
+        expected = json.loads(raw)
+    except (ValueError, RecursionError):
+        expected = None
+    assert repr(Body(raw).document()) == repr(expected if isinstance(expected, dict) else {})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.domain.placement import Member, moved, order
+from routing.domain.placement import REMEMBERED, Member, Ranking, moved, order
 
 DRAWS = random.Random(7)
 KEYS = [DRAWS.getrandbits(64) for _ in range(20_000)]
@@ -89,3 +89,25 @@ def test_keys_that_differ_in_one_bit_have_nothing_in_common() -> None:
     firsts = {bit: order(1 << bit, of)[0].id for bit in range(64)}
     counts = [list(firsts.values()).count(one.id) for one in of]
     assert max(counts) < 20
+
+
+MIXED = st.lists(st.builds(Member, st.sampled_from("abcdefgh"), st.sampled_from([0.0, 1.0, 1.0, 2.5])), max_size=8)
+
+
+@given(MIXED | st.just(members(7)), st.lists(st.integers(0, 2**64 - 1), max_size=20))
+def test_a_ranking_is_the_order_however_often_it_is_asked(of: list[Member], keys: list[int]) -> None:
+    of = list({one.id: one for one in of}.values())
+    ranking = Ranking(of)
+    for key in keys * 2:
+        expected = tuple(one.id for one in order(key, of))
+        assert ranking.of(key) == ranking.drawn(key) == expected
+
+
+@pytest.mark.parametrize("count", [1, 7, 1000])
+def test_a_ranking_remembers_little_however_many_keys_come(count: int) -> None:
+    ranking = Ranking(members(count))
+    most = 0
+    for key in range(REMEMBERED // count * 2 if count > 1 else 70_000):
+        ranking.of(key)
+        most = max(most, len(ranking._known))
+    assert most * count <= max(REMEMBERED, 64 * count) and most >= 32

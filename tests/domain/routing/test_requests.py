@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.domain.keys import Audience, Mark, boundaries
-from routing.domain.requests import KINDS, RequestKind, parts
+from routing.domain.keys import CHUNK, Audience, Mark, begun, boundaries, first_boundary
+from routing.domain.requests import KINDS, RequestKind, opening, parts
 
 
 def texts(kind: RequestKind, body: dict[str, Any] | bytes) -> list[str | bytes]:
@@ -151,3 +151,27 @@ def test_depth_and_surrogates_are_no_error() -> None:
 
 def test_every_path_has_a_kind() -> None:
     assert set(KINDS.values()) == set(RequestKind) - {RequestKind.RAW}
+
+
+SAID = st.text(max_size=30) | st.text(min_size=1, max_size=9).map(lambda text: text * CHUNK)
+ROLES = st.sampled_from(["system", "user", "assistant", "tool", "developer", "Robot", "", 7, None])
+CONTENTS = SAID | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": SAID}), max_size=2) | st.none()
+MESSAGES = st.lists(st.fixed_dictionaries({"content": CONTENTS}, optional={"role": ROLES}) | st.none(), max_size=3)
+
+
+@given(
+    st.sampled_from(list(RequestKind)),
+    st.fixed_dictionaries({"messages": MESSAGES | st.just("x" * 2000)}, optional={"tools": st.just([{"a": 1}])}),
+)
+def test_what_is_known_to_come_first_is_what_comes_first(kind: RequestKind, body: dict[str, Any]) -> None:
+    begins, audience = opening(kind, body), Audience("chat", "default", "m")
+    if begins is not None:
+        first = next(iter(boundaries(b"secret", audience, parts(kind, body), 65536)))
+        assert first_boundary(begun(b"secret", audience), *begins) == first
+
+
+def test_what_comes_first_is_known_of_most_chats() -> None:
+    long = {"role": "system", "content": "be kind " * 200}
+    assert opening(RequestKind.CHAT, {"messages": [long, USER]}) == (Mark("role", b'"system"'), long["content"])
+    assert opening(RequestKind.CHAT, {"messages": [long], "tools": [{"a": 1}]}) is None, "they come before it"
+    assert opening(RequestKind.CHAT, {"messages": [USER]}) is None, "what follows is part of it"
