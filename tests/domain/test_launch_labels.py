@@ -9,11 +9,12 @@ from caches.domain.launch_labels import (
     Circumstances,
     classify,
     image_label,
+    miss_reason,
     was_unprepared,
     weights_label,
 )
 from caches.domain.launch_observations import Observation
-from caches.domain.launch_words import Cached, EventClass, Mark
+from caches.domain.launch_words import Cached, EventClass, Mark, MissReason
 from tests.domain.launches import mark
 
 OLD = NEW_NODE_SECONDS * 10
@@ -103,3 +104,28 @@ def test_the_image_is_that_of_the_served_container(seen: list[Observation], expe
 )
 def test_a_node_was_prepared_when_nothing_was_missing(weights: Cached, image: Cached, expected: bool | None) -> None:
     assert was_unprepared(weights, image) is expected
+
+
+@pytest.mark.parametrize(
+    ("found", "circumstances", "expected"),
+    [
+        ([], Circumstances(node_age_seconds=5), None),
+        (["hit"], Circumstances(node_age_seconds=5, first_of_version_on_node=True), None),
+        (["miss"], Circumstances(node_age_seconds=5, first_of_version_on_node=True), MissReason.NEW_NODE),
+        (["partial"], Circumstances(node_age_seconds=5), MissReason.NEW_NODE),
+        (["partial"], Circumstances(node_age_seconds=OLD), MissReason.INCOMPLETE),
+        (["partial", "hit"], Circumstances(), MissReason.INCOMPLETE),
+        (["miss"], Circumstances(node_age_seconds=OLD, first_of_version_on_node=True), MissReason.FIRST),
+        (["miss"], Circumstances(node_age_seconds=OLD, first_of_version_on_node=False), MissReason.GONE),
+        (["miss"], Circumstances(node_age_seconds=NEW_NODE_SECONDS), MissReason.UNKNOWN),
+        (["miss"], Circumstances(), MissReason.UNKNOWN),
+        # What the step itself says is believed before what is around it.
+        (["local"], Circumstances(node_age_seconds=5), MissReason.UNUSABLE),
+        (["failed", "hit"], Circumstances(node_age_seconds=5), MissReason.FAILED),
+    ],
+)
+def test_it_says_why_a_launch_missed(
+    found: list[str], circumstances: Circumstances, expected: MissReason | None
+) -> None:
+    seen = [mark(Mark.ENSURE_ENDED, number, found=word) for number, word in enumerate(found)]
+    assert miss_reason(seen, weights_label(seen), circumstances) is expected

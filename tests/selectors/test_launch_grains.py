@@ -1,0 +1,158 @@
+"""Counts at four grains, by hours and by days: whatever is asked for, they say what the launches themselves say."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from uuid import uuid4
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from caches.domain.launch_period import Period, period_of
+from caches.domain.launch_sketch import ACCURACY, SMALLEST, Sketch, bucket_sql, exact_quantile
+from caches.domain.launch_words import EventClass
+from caches.models import Launch, LaunchCount, LaunchHour
+from caches.selectors.launch_stats import EDGES, Part, class_stats, heat
+from caches.selectors.launches import Selection, count_rows, launch_rows, step_rows
+from caches.selectors.nodes import Targets
+from caches.services.launch_assembly import hours_mark_dirty
+from caches.services.launch_counts import hours_count
+from controlplane.clusters.models import Cluster
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+DAYS, LAUNCHES = 5, 250
+
+
+@pytest.fixture
+def lab() -> Cluster:
+    """Launches of five days in two clusters, of which the last is not over."""
+    chance, now = random.Random(11), timezone.now()
+    clusters = [factories.cluster(name="lab"), factories.cluster(name="far")]
+    made = [_launch(chance, chance.choice(clusters), now) for _ in range(LAUNCHES)]
+    Launch.objects.bulk_create(made)
+    for cluster in clusters:
+        hours_mark_dirty(cluster_id=cluster.pk, moments=[one.began_at for one in made if one.cluster == cluster])
+    while hours_count():
+        pass
+    return clusters[0]
+
+
+def _launch(chance: random.Random, cluster: Cluster, now: datetime) -> Launch:
+    ready, label = chance.random() < 0.9, chance.choice(["Hit", "Hit", "Miss", "Partial", "Unknown"])
+    missed = label in ("Miss", "Partial")
+    return Launch(
+        id=uuid4(), cluster=cluster, pod_uid="u", container="c", restart_count=0,
+        began_at=now - timedelta(days=DAYS) * chance.random(), pool_name=chance.choice(["gpu", "cpu", ""]),
+        version_name=chance.choice(["llama v1", "qwen v2", ""]), event_class=chance.choice(list(EventClass)),
+        weights=label, image=chance.choice(["Hit", "Miss"]), state="Ready" if ready else "Ended",
+        miss_reason=chance.choice(["NewNode", "Gone"]) if missed else "",
+        ready_seconds=chance.lognormvariate(4, 1.5) if ready else None,
+    )  # fmt: skip
+
+
+def days(zone: str = "UTC") -> Period:
+    return period_of("now-4d", "now", timezone.now(), ZoneInfo(zone))
+
+
+SELECTIONS: list[tuple[dict[str, str], Targets]] = [
+    ({}, None),
+    ({"event_class": "PodOnNewNode"}, None),
+    ({"weights": "Miss"}, None),
+    ({"image": "Hit"}, None),
+    ({"pool": "lab.gpu"}, None),
+    ({"version": "qwen v2"}, None),
+    ({"version": "llama v1", "pool": "far.cpu", "weights": "Hit"}, None),
+    ({}, frozenset({"lab"})),
+    ({}, frozenset({"lab.gpu", "far.cpu"})),
+    ({"version": "llama v1"}, frozenset({"far"})),
+    ({"event_class": "Unknown", "image": "Miss"}, frozenset({"far.gpu"})),
+]
+
+
+def test_counts_are_exact_and_percentiles_within_one_percent(lab: Cluster) -> None:
+    for fields, targets in SELECTIONS:
+        selection = Selection(days(), **fields)
+        by_class: dict[str, list[Launch]] = defaultdict(list)
+        for row in launch_rows(selection, targets):
+            by_class[row.event_class].append(row)
+        found = {one.event_class.value: one.whole for one in class_stats(selection, targets=targets)}
+        assert by_class and set(found) == set(by_class), fields
+        for name, launches in by_class.items():
+            _compare(found[name], launches)
+
+
+def _compare(whole: Part, launches: list[Launch]) -> None:
+    seconds = [one.ready_seconds for one in launches if one.ready_seconds is not None]
+    counts = [sum(one.state == state for one in launches) for state in ("Ready", "Ended")]
+    assert [whole.launches, whole.ready, whole.ended] == [len(launches), *counts]
+    assert whole.reasons.total() == sum(one.miss_reason != "" for one in launches)
+    for quantile in (0.5, 0.95, 0.99):
+        exact = exact_quantile(seconds, quantile)
+        assert whole.sketch.quantile(quantile) == (pytest.approx(exact, rel=ACCURACY) if seconds else None)
+
+
+def test_the_heatmap_has_every_launch_in_its_own_day(lab: Cluster) -> None:
+    for zone in ("UTC", "Europe/Zurich", "America/New_York", "Asia/Kolkata"):
+        period = days(zone)
+        cells = heat(Selection(period))
+        ready = launch_rows(Selection(period), None).filter(ready_seconds__isnull=False)
+        for start, end in pairwise([*period.steps, period.until]):
+            column = [cell for cell in cells if cell.start == start]
+            assert sum(cell.count for cell in column) == ready.filter(began_at__gte=start, began_at__lt=end).count()
+            assert {cell.low for cell in column} <= set(EDGES)
+
+
+def test_a_page_reads_the_coarsest_rows_that_answer_it(lab: Cluster) -> None:
+    every = Selection(days())
+    by_class = ("event_class", "weights")
+    read = {
+        "all": count_rows(every, None, told_apart=by_class),
+        "steps": step_rows(every, None),
+        "pool": count_rows(replace(every, pool="lab.gpu"), None, told_apart=by_class),
+        "reader": count_rows(every, frozenset({"lab.gpu"}), told_apart=by_class),
+        "version": count_rows(replace(every, version="qwen v2"), None, told_apart=by_class),
+    }
+    grains = {name: set(rows.values_list("by", flat=True)) for name, rows in read.items()}
+    assert grains == {
+        "all": {"Class"}, "steps": {"Nothing"}, "pool": {"Pool"}, "reader": {"Pool"}, "version": {"Version"}
+    }  # fmt: skip
+    assert 3 <= read["steps"].filter(step="Day", cluster=lab).count() <= 4
+    assert set(read["steps"].values_list("step", flat=True)) == {"Day", "Hour"}
+
+
+def test_today_waits_for_its_end_and_is_read_by_hours(lab: Cluster) -> None:
+    today = timezone.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    assert not LaunchCount.objects.filter(step="Day", start=today).exists()
+    assert set(LaunchHour.objects.values_list("step", "start")) <= {("Day", today)}
+
+
+def test_a_day_whose_hours_changed_is_read_by_hours_until_it_is_counted(lab: Cluster) -> None:
+    changed = Launch.objects.filter(began_at__lt=timezone.now() - timedelta(days=3)).order_by("-began_at")[0]
+    selection = Selection(days(), event_class=changed.event_class)
+    (before,) = class_stats(selection)
+    day = changed.began_at.replace(hour=0, minute=0, second=0, microsecond=0)
+    # As it is between an hour's count and its day's.
+    LaunchCount.objects.filter(step="Day", start=day, cluster=changed.cluster).delete()
+    LaunchHour.objects.create(cluster=changed.cluster, step="Day", start=day, dirty_at=timezone.now())
+    (meanwhile,) = class_stats(selection)
+    assert (meanwhile.whole.launches, meanwhile.whole.sketch) == (before.whole.launches, before.whole.sketch)
+    hours_count()
+    assert LaunchCount.objects.filter(step="Day", start=day, cluster=changed.cluster).exists()
+    assert class_stats(selection)[0].whole.sketch == before.whole.sketch
+
+
+def test_postgresql_and_python_choose_the_same_bucket() -> None:
+    chance = random.Random(3)
+    values = [0.0, SMALLEST / 2, SMALLEST, 1.0, 20.0, 900.0, 2_592_000.0]
+    values += [chance.lognormvariate(3, 4) for _ in range(500)]
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {bucket_sql('seconds')} FROM unnest(%s::float8[]) AS seconds", [values])
+        chosen = [bucket for (bucket,) in cursor.fetchall()]
+    assert chosen == [next(iter(Sketch.of([value]).buckets)) for value in values]
