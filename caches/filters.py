@@ -42,7 +42,7 @@ from controlplane.audit.models import AuditEvent, Via
 from controlplane.clusters.documents import Action, ArtifactKind, NodeState, Reason, SourceType
 from controlplane.clusters.models import Cluster, ClusterType, Node, NodePool
 from controlplane.operations.models import Operation, OperationKind, OperationState
-from controlplane.serving.models import Endpoint
+from controlplane.serving.models import STATIC_KIND, Endpoint
 
 
 def _choices(names: Any) -> list[tuple[str, str]]:
@@ -197,7 +197,7 @@ class EndpointFilter(Filters):
     cluster = CharFilter(field_name="cluster__name")
     namespace = CharFilter()
     name = CharFilter()
-    kind = ChoiceFilter(choices=_choices(EndpointKind))
+    kind = ChoiceFilter(choices=_choices([*EndpointKind, STATIC_KIND]))
 
     class Meta:
         model = Endpoint

@@ -21,7 +21,7 @@ from caches.selectors.nodes import Targets, silent_nodes
 from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.models import Node
 from controlplane.errors import Missing
-from controlplane.serving.models import Endpoint
+from controlplane.serving.models import STATIC_KIND, Endpoint
 
 
 def endpoints_list(*, targets: Targets = None) -> QuerySet[Endpoint]:
@@ -103,7 +103,7 @@ def namesake(endpoint: Endpoint) -> Endpoint | None:
     """The endpoint of the other kind that had this one's name first: one alone can have the Deployment of a name."""
     rows = Endpoint.objects.filter(cluster=endpoint.cluster_id, namespace=endpoint.namespace, name=endpoint.name)
     rows = rows.filter(gone_at__isnull=True, released_at__isnull=True, pk__lt=endpoint.pk)
-    return rows.exclude(kind=endpoint.kind).order_by("pk").first()
+    return rows.exclude(kind__in=(endpoint.kind, STATIC_KIND)).order_by("pk").first()
 
 
 def rollouts_list(*, targets: Targets = None) -> QuerySet[Rollout]:

@@ -20,14 +20,14 @@ from controlplane.clusters.gateway import ClusterGateway, Conflict, GatewayError
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.registry import gateway_for
 from controlplane.locks import advisory_lock
-from controlplane.serving.models import Endpoint
+from controlplane.serving.models import STATIC_KIND, Endpoint
 
 log = structlog.get_logger(__name__)
 
 
 def clusters_with_endpoints() -> list[UUID]:
     """Clusters that have an endpoint to look after, or show the cache of one."""
-    rows = Endpoint.objects.filter(gone_at__isnull=True).values_list("cluster_id", flat=True)
+    rows = Endpoint.objects.filter(gone_at__isnull=True).exclude(kind=STATIC_KIND).values_list("cluster_id", flat=True)
     return sorted({*rows, *ShownMirror.objects.values_list("cluster_id", flat=True)})
 
 
@@ -39,7 +39,7 @@ def endpoints_round(*, cluster_id: UUID) -> int:
         if not mine or cluster is None:
             return 0
         gateway = gateway_for(cluster)
-        rows = Endpoint.objects.filter(cluster=cluster, gone_at__isnull=True)
+        rows = Endpoint.objects.filter(cluster=cluster, gone_at__isnull=True).exclude(kind=STATIC_KIND)
         try:
             if gateway.endpoint_owner() is not EndpointOwner.HEARTH:
                 return 0

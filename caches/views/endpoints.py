@@ -39,7 +39,7 @@ from controlplane.accounts.models import Role
 from controlplane.clusters.endpoints import FINALIZER
 from controlplane.clusters.models import ClusterType
 from controlplane.errors import HearthError
-from controlplane.serving.models import Endpoint
+from controlplane.serving.models import STATIC_KIND, Endpoint
 from controlplane.web import cells
 from controlplane.web.form_keys import fresh_key, once
 from controlplane.web.tables import Column, Table
@@ -90,6 +90,7 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
         "conditions": [one for one in found.status.get("conditions") or () if isinstance(one, dict)],
         # One of the vendor's operator: Hearth would hold it.
         "is_observed": found.cluster.type != ClusterType.LOCAL
+        and found.kind != STATIC_KIND
         and FINALIZER not in found.finalizers
         and found.gone_at is None
         and found.deleting_at is None,

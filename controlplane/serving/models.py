@@ -7,6 +7,9 @@ from django.db import models
 from controlplane.clusters.models import Cluster, Node
 from controlplane.models_base import Row
 
+# An endpoint that no cluster has: its instances are addresses that a person gave.
+STATIC_KIND, STATIC_NAMESPACE = "StaticEndpoint", "static"
+
 
 class Endpoint(Row):
     """One endpoint document in a cluster, one row for each uid.
@@ -44,7 +47,7 @@ class Endpoint(Row):
 
 
 class Variant(Row):
-    """What requests are routed to: one for each endpoint, named ``default``."""
+    """What requests are routed to: one for each endpoint, named ``default``, and those that somebody put beside it."""
 
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="variants")
     name = models.CharField(max_length=63, default="default")
@@ -56,7 +59,7 @@ class Variant(Row):
 class Instance(Row):
     """One pod or engine of an endpoint. ``digest`` is what it serves; during a rollout two digests coexist.
 
-    ``address``: host:port, or a host alone when the endpoint's document names the port.
+    ``address``: host:port, or a host alone when the endpoint's document names the port. ``tls``: it speaks TLS there.
     """
 
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="instances")
@@ -68,6 +71,7 @@ class Instance(Row):
     warm_up = models.CharField(max_length=300, blank=True, default="")  # see documents.Consumer
     restart_count = models.PositiveIntegerField(default=0)
     address = models.CharField(max_length=300, blank=True, default="")
+    tls = models.BooleanField(default=False)
     observed_at = models.DateTimeField()
 
     class Meta:

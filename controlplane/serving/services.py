@@ -13,7 +13,7 @@ from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.endpoints import ObservedEndpoint
 from controlplane.clusters.models import Node
-from controlplane.serving.models import Endpoint, Instance, Variant
+from controlplane.serving.models import STATIC_KIND, Endpoint, Instance, Variant
 
 ENDPOINT_LABEL = "hearth.dev/endpoint"
 DEFAULT_VARIANT = "default"
@@ -56,7 +56,9 @@ def instances_observe(*, cluster_id: UUID, items: Iterable[Consumer], at: dateti
     seen = [item for item in items if ENDPOINT_LABEL in item.labels]
     endpoints = {
         (row.namespace, row.name): row.pk
-        for row in Endpoint.objects.filter(cluster_id=cluster_id, gone_at__isnull=True).only("namespace", "name")
+        for row in Endpoint.objects.filter(cluster_id=cluster_id, gone_at__isnull=True)
+        .exclude(kind=STATIC_KIND)
+        .only("namespace", "name")
     }
     nodes: dict[str, UUID] = {}
     if seen and endpoints:
@@ -82,7 +84,8 @@ def instances_observe(*, cluster_id: UUID, items: Iterable[Consumer], at: dateti
         _audit_warm_up(endpoint_id, item)
         Instance.objects.update_or_create(endpoint_id=endpoint_id, uid=item.uid, defaults=fields)
     if complete:
-        Instance.objects.filter(endpoint__cluster_id=cluster_id).exclude(uid__in=kept).delete()
+        rows = Instance.objects.filter(endpoint__cluster_id=cluster_id).exclude(endpoint__kind=STATIC_KIND)
+        rows.exclude(uid__in=kept).delete()
 
 
 def _audit_warm_up(endpoint_id: UUID, item: Consumer) -> None:

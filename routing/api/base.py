@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from controlplane.accounts.permissions import readable_targets
 from controlplane.errors import FieldError, Invalid
 from controlplane.rest.views import HearthView, RowsView
-from controlplane.serving.models import Instance
+from controlplane.serving.models import Endpoint, Instance
 from routing.models import RouterProcess, RoutingPolicy
 
 ROOT = "/api/v1/"
@@ -24,6 +24,7 @@ _PATHS: Mapping[type[Any], Callable[[Any], tuple[str, str]]] = {
     RoutingPolicy: lambda row: (f"routing-policies/{row.pk}", f"/endpoints/{row.variant.endpoint_id}/routing"),
     Instance: lambda row: (f"instances/{row.pk}", f"/endpoints/{row.endpoint_id}/routing"),
     RouterProcess: lambda row: (f"routers/{row.pk}", "/endpoints"),
+    Endpoint: lambda row: (f"static-endpoints/{row.pk}", f"/endpoints/{row.pk}/routing"),
 }
 
 

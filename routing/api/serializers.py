@@ -118,6 +118,9 @@ class RoutedInstanceSerializer(RoutedObject):
     address = serializers.CharField(help_text="empty while it has none: it gets no requests")
     ready = serializers.BooleanField()
     in_flight = serializers.IntegerField(allow_null=True, help_text="over all routers; null: no router says")
+    ejected_by = serializers.IntegerField(
+        allow_null=True, help_text="routers that leave it out for its failures; null: no router says"
+    )
     observed_at = serializers.DateTimeField()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -24,13 +25,15 @@ class BadConfig(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class InstanceConfig:
-    """``id`` is the uid of the pod or engine, ``address`` host and port. Who drains finishes what it has."""
+    """``id`` is the uid of the pod or engine, ``address`` host and port. Who drains finishes what it has. ``check``: a
+    path by which routers see for themselves that it is well, "" where somebody else does."""
 
     member: Member
     host: str
     port: int
     tls: bool = False
     draining: bool = False
+    check: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,4 +157,12 @@ def _instance(data: Mapping[str, Any]) -> InstanceConfig:
     if not host or not 0 < int(port) < 65536:
         raise BadConfig(f"an address is host:port, not {data['address']!r:.80}")
     member = Member(_name(data["id"]), _finite(data.get("weight", 1)), str(data.get("home", "")))
-    return InstanceConfig(member, host.strip("[]"), int(port), bool(data.get("tls")), bool(data.get("draining")))
+    tls, draining = bool(data.get("tls")), bool(data.get("draining"))
+    return InstanceConfig(member, host.strip("[]"), int(port), tls, draining, _path(data.get("check", "")))
+
+
+def _path(value: object) -> str:
+    # It becomes a line of a request.
+    if not isinstance(value, str) or not re.fullmatch(r"(/[!-~]*)?", value):
+        raise BadConfig("a path to ask for begins with / and has no spaces")
+    return value

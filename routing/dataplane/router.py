@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from routing.dataplane.checking import Checker
 from routing.dataplane.client import Client
 from routing.dataplane.config import BadConfig, read_config
 from routing.dataplane.fleet import Fleet
@@ -104,6 +105,7 @@ class Router:
         self._work = [
             loop.create_task(_every(CONFIG_SECONDS, self.refresh)),
             loop.create_task(_every(SWEEP_SECONDS, self._sweep)),
+            loop.create_task(Checker(self.shared.fleet, self.shared.upstream_tls, self.shared.now).run()),
         ]
         port = int(self._server.sockets[0].getsockname()[1])
         return port

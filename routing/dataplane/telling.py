@@ -112,9 +112,11 @@ class Teller:
 
     def _document(self) -> dict[str, Any]:
         in_flight: Counter[str] = Counter()
+        ejected: set[str] = set()
         told = []
         for endpoint, name, variant in self._variants():
             in_flight.update(variant.in_flight)
+            ejected.update(variant.ejected(time.monotonic()))
             figures = variant.figures.take()
             counted = variant.sketch.take()
             one: dict[str, Any] = {"endpoint": endpoint, "variant": name}
@@ -135,6 +137,7 @@ class Teller:
             "number": self._number,
             "config_version": self._fleet.config.version,
             "in_flight": dict(in_flight),
+            "ejected": sorted(ejected),
             "variants": told,
         }
 

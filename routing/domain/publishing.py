@@ -21,12 +21,15 @@ _PLACE = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9_][A-Za-z0-9_
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One instance that may get requests; ``home`` names the machine."""
+    """One instance that may get requests; ``home`` names the machine. ``check``: a path that routers ask by themselves,
+    where nobody else says whether it is ready."""
 
     id: str
     address: str
     home: str = ""
     weight: float = 1.0
+    tls: bool = False
+    check: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class PublishedVariant:
     membership_version: int = 0
     hot: Sequence[str] = ()
     hot_version: int = 0
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ def contents(routers: int, endpoints: Sequence[PublishedEndpoint]) -> dict[str, 
 def _variant(variant: PublishedVariant) -> dict[str, Any]:
     return {
         "name": variant.name,
-        "weight": 1.0,
+        "weight": variant.weight,
         "policy": policy_document(variant.policy),
         "policy_version": variant.policy_version,
         "membership_version": variant.membership_version,
@@ -91,6 +95,8 @@ def _variant(variant: PublishedVariant) -> dict[str, Any]:
         "hot_version": variant.hot_version,
         "instances": [
             {"id": one.id, "address": one.address, "weight": one.weight, "home": one.home}
+            | ({"tls": True} if one.tls else {})
+            | ({"check": one.check} if one.check else {})
             for one in sorted(variant.copies, key=lambda one: one.id)
         ],
     }
@@ -140,6 +146,8 @@ def _differences(old: Json | None, new: Json | None) -> Iterator[tuple[str, str]
         return
     if old["policy"] != new["policy"]:
         yield "Policy", f"{_named(old['policy'])} → {_named(new['policy'])}"
+    if old["weight"] != new["weight"]:
+        yield "Weight", f"{old['weight']:g} → {new['weight']:g}"
     before, after = ({one["id"]: one for one in side["instances"]} for side in (old, new))
     if before != after:
         joined, left = len(after.keys() - before.keys()), len(before.keys() - after.keys())

@@ -31,7 +31,8 @@ class ToldOf:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """``number`` rises with every message of one router. ``in_flight`` by instance uid."""
+    """``number`` rises with every message of one router. ``in_flight`` by instance uid; ``ejected``: those that it
+    leaves out for their failures."""
 
     router: str
     host: str
@@ -41,6 +42,7 @@ class Told:
     config_version: int
     in_flight: Mapping[str, int]
     variants: tuple[ToldOf, ...]
+    ejected: tuple[str, ...] = ()
 
 
 def read_told(document: Mapping[str, Any]) -> Told:
@@ -55,6 +57,7 @@ def read_told(document: Mapping[str, Any]) -> Told:
             config_version=_version(document.get("config_version", 0)),
             in_flight=_in_flight(document.get("in_flight", {})),
             variants=tuple(_of(one) for one in _some(document.get("variants", []))),
+            ejected=_uids(document.get("ejected", [])),
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise NotTold(f"{type(error).__name__} at {str(error)[:60]!r}") from None
@@ -84,6 +87,12 @@ def _in_flight(found: Mapping[str, Any]) -> dict[str, int]:
     if len(found) > MOST_INSTANCES:
         raise ValueError("too many instances")
     return {_shown(uid, 64): _whole(count) for uid, count in found.items()}
+
+
+def _uids(found: object) -> tuple[str, ...]:
+    if not isinstance(found, list) or len(found) > MOST_INSTANCES:
+        raise ValueError("no list of instances")
+    return tuple(_shown(uid, 64) for uid in found)
 
 
 def _whole(value: object) -> int:

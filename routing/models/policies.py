@@ -37,6 +37,9 @@ class RoutingPolicy(Row):
 class RoutedVariant(Row):
     """What routers need beside the policy. ``membership``: the ids and weights of the last published version.
 
+    ``weight`` over the sum of its endpoint's is its share of the requests; ``wanted_weight`` is what it will be once
+    all that get more are ready, None when nothing else is wanted. ``source``: the endpoint (its id) whose instances
+    serve it; None: its own endpoint's. It may be gone by now: then nobody serves it.
     ``hot`` are keyed digests of 16 hexadecimal digits; ``counted`` is the aged sum that they follow from.
     """
 
@@ -46,4 +49,7 @@ class RoutedVariant(Row):
     hot_version = models.PositiveBigIntegerField(default=0)
     hot = models.JSONField(default=list)
     counted = models.JSONField(default=dict)
+    weight = models.FloatField(default=1.0)
+    wanted_weight = models.FloatField(null=True, blank=True)
+    source = models.UUIDField(null=True, blank=True)
     hot_at = models.DateTimeField(null=True, blank=True)

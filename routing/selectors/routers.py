@@ -21,14 +21,20 @@ HEARD_OF = timedelta(seconds=15)
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """``known``: some router was heard of lately. ``counts`` by instance uid, without zeros."""
+    """``known``: some router was heard of lately. ``counts`` by instance uid, without zeros; ``ejected``: how many
+    routers leave an instance out for its failures."""
 
     known: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
+    ejected: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, uid: str) -> int | None:
         """None when nobody knows."""
         return self.counts.get(uid, 0) if self.known else None
+
+    def ejected_by(self, uid: str) -> int | None:
+        """None when nobody knows."""
+        return self.ejected.get(uid, 0) if self.known else None
 
 
 def published_version() -> int | None:
@@ -50,10 +56,12 @@ def in_flight() -> InFlight:
     """Summed over the routers that were heard of lately."""
     rows = RouterProcess.objects.filter(seen_at__gte=timezone.now() - HEARD_OF).values_list("figures", flat=True)
     counts: Counter[str] = Counter()
+    ejected: Counter[str] = Counter()
     for figures in rows:
+        ejected.update(figures.get("ejected", ()))
         for uid, count in figures.get("in_flight", {}).items():
             counts[uid] += int(count)
-    return InFlight(bool(rows), counts)
+    return InFlight(bool(rows), counts, ejected)
 
 
 def instances_list(*, targets: Targets = None) -> QuerySet[Instance]:
@@ -80,10 +88,11 @@ def router_get(*, router_id: Any) -> RouterProcess:
 
 
 def with_in_flight(rows: Sequence[Any]) -> Sequence[Any]:
-    """The instances with ``in_flight`` set on each."""
+    """The instances with ``in_flight`` and ``ejected_by`` set on each."""
     counts = in_flight()
     for row in rows:
         row.in_flight = counts.of(row.uid)
+        row.ejected_by = counts.ejected_by(row.uid)
     return rows
 
 

@@ -109,7 +109,7 @@ def _store(batch: _Batch) -> None:
                 "host": told.host,
                 "address": told.address,
                 "config_version": told.config_version,
-                "figures": {"in_flight": dict(told.in_flight)},
+                "figures": {"in_flight": dict(told.in_flight), "ejected": list(told.ejected)},
                 "number": told.number,
                 "started_at": _believed(told.started_at),
                 "seen_at": at,

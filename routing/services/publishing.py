@@ -22,7 +22,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from controlplane.locks import transaction_lock
-from controlplane.serving.models import Endpoint, Instance, Variant
+from controlplane.serving.models import STATIC_KIND, Endpoint, Instance, Variant
 from routing.domain.publishing import (
     Copy,
     PublishedEndpoint,
@@ -36,6 +36,7 @@ from routing.domain.publishing import (
 from routing.models import Configuration, RoutedEndpoint, RoutedVariant, RouterProcess
 from routing.selectors.policies import newest_policies, policy_of
 from routing.services import broker
+from routing.services.shifting import shift
 
 log = structlog.get_logger(__name__)
 
@@ -115,18 +116,24 @@ def _published(endpoints: Sequence[Endpoint], routed: Mapping[UUID, RoutedEndpoi
     copies = _copies(endpoints)
     by_endpoint: dict[UUID, list[PublishedVariant]] = defaultdict(list)
     for variant in variants:
+        if variant.pk not in known:
+            known[variant.pk] = RoutedVariant.objects.create(variant=variant)
+    shift([known[variant.pk] for variant in variants], {variant.pk: variant for variant in variants}, copies)
+    for variant in variants:
         row = policies.get(variant.pk)
-        state = known.get(variant.pk) or RoutedVariant.objects.create(variant=variant)
-        _move(state, copies[variant.endpoint_id])
+        state = known[variant.pk]
+        mine = copies[state.source or variant.endpoint_id]
+        _move(state, mine)
         by_endpoint[variant.endpoint_id].append(
             PublishedVariant(
                 name=variant.name,
                 policy=policy_of(variant.endpoint, row),
                 policy_version=row.version if row is not None else 0,
-                copies=copies[variant.endpoint_id],
+                copies=mine,
                 membership_version=state.membership_version,
                 hot=state.hot,
                 hot_version=state.hot_version,
+                weight=state.weight,
             )
         )
     models = _models_of(endpoints)
@@ -136,12 +143,14 @@ def _published(endpoints: Sequence[Endpoint], routed: Mapping[UUID, RoutedEndpoi
 def _copies(endpoints: Sequence[Endpoint]) -> Mapping[UUID, list[Copy]]:
     """Instances that are ready and can be reached, by endpoint."""
     ports = {one.pk: _port(one) for one in endpoints}
+    checks = {one.pk: one.document.get("healthPath", "") for one in endpoints if one.kind == STATIC_KIND}
     found: dict[UUID, list[Copy]] = defaultdict(list)
     rows = Instance.objects.filter(endpoint__in=endpoints, ready=True).exclude(address="").select_related("node")
     for row in rows.order_by("uid"):
         home = row.node.uid if row.node is not None else ""
         if place := place_of(row.address, ports[row.endpoint_id]):
-            found[row.endpoint_id].append(Copy(row.uid, place, home))
+            check = checks.get(row.endpoint_id, "")
+            found[row.endpoint_id].append(Copy(row.uid, place, home, tls=row.tls, check=check))
     return found
 
 

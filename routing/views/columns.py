@@ -39,11 +39,19 @@ def instance_columns() -> list[Column]:
         Column("state", "State", _state, lambda i: cells.pill(_state(i))),
         Column("in_flight", "In flight", lambda i: i.in_flight,
                lambda i: "unknown" if i.in_flight is None else str(i.in_flight), numeric=True),
+        Column("ejected_by", "Left out by", lambda i: i.ejected_by, lambda i: _ejected(i.ejected_by)),
         Column("node", "Node", lambda i: i.node.name if i.node else "",
                lambda i: cells.link(i.node.name, reverse("node", args=[i.node.id])) if i.node else None),
         Column("address", "Address", lambda i: i.address),
         Column("digest", "Serves", lambda i: i.digest, lambda i: cells.digest(i.digest) if i.digest else None),
     ]  # fmt: skip
+
+
+def _ejected(routers: int | None) -> str:
+    """For its failures; membership is another thing."""
+    if routers is None:
+        return "unknown"
+    return f"{routers} router{'s' if routers > 1 else ''}" if routers else "none"
 
 
 def _state(row: Any) -> str:

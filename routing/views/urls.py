@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from controlplane.web.people import signed_in
-from routing.views import pages
+from routing.views import pages, targets
 
 PAGE = "endpoints/<uuid:endpoint_id>/routing"
 
@@ -13,4 +13,12 @@ urlpatterns = [
     *(path(f"{PAGE}{suffix}", signed_in(pages.routing), {"suffix": suffix}) for suffix in (".csv", ".json")),
     path(PAGE, signed_in(pages.routing), name="routing"),
     path(f"{PAGE}/change", signed_in(pages.change), name="routing-change"),
+    path("endpoints/static", signed_in(targets.static_new), name="routing-static-new"),
+    path(f"{PAGE}/static", signed_in(targets.static_change), name="routing-static"),
+    path(f"{PAGE}/static/remove", signed_in(targets.static_remove), name="routing-static-remove"),
+    *(
+        path(f"{PAGE}/variants{suffix}", signed_in(targets.variants), {"suffix": suffix})
+        for suffix in (".csv", ".json")
+    ),
+    path(f"{PAGE}/variants", signed_in(targets.variants), name="routing-variants"),
 ]

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from controlplane.serving.models import Variant
 from routing.models import Intake, RoutedVariant, RouterProcess, RoutingWindow
+from routing.selectors.routers import in_flight
 from routing.services import broker, intake
 from routing.services.intake import KEPT, figures_take, windows_purge
 from routing.services.policies import policy_set
@@ -51,7 +52,8 @@ def message(number: Any = 1, router: str = ONE, **fields: Any) -> dict[str, Any]
     of = {"endpoint": "chat", "variant": "default", "figures": figures}
     return {
         "router": router, "host": "h", "address": "10.0.0.9:80", "started_at": timezone.now().timestamp(),
-        "number": number, "config_version": 1, "in_flight": {"pod-1": 2}, "variants": [of], **fields,
+        "number": number, "config_version": 1, "in_flight": {"pod-1": 2}, "ejected": ["pod-2"], "variants": [of],
+        **fields,
     }  # fmt: skip
 
 
@@ -78,8 +80,10 @@ def test_several_routers_add_up_in_windows_of_every_length(stream: redis.Redis, 
     assert sum(row.figures["requests"] for row in RoutingWindow.objects.filter(seconds=10)) == 12
     assert hour.at.minute == 0 and set(windows()) == set(KEPT)
     assert {row.name: row.number for row in RouterProcess.objects.all()} == {ONE: 2, OTHER: 1}
+    assert in_flight().ejected_by("pod-2") == 2 and in_flight().ejected_by("pod-1") == 0, "at both routers"
     router = RouterProcess.objects.get(name=ONE)
-    assert (router.host, router.config_version, router.figures) == ("h", 1, {"in_flight": {"pod-1": 2}})
+    assert (router.host, router.config_version) == ("h", 1)
+    assert router.figures == {"in_flight": {"pod-1": 2}, "ejected": ["pod-2"]}
 
 
 def test_a_message_that_was_sent_again_counts_once(stream: redis.Redis, variant: Variant) -> None:

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from controlplane.serving.models import STATIC_KIND, Endpoint
+from tests import factories
 from tests.domain.endpoints import EXAMPLES
 from tests.views.conftest import Stage
 
 MANIFEST = (EXAMPLES / "inference-endpoint-config.yaml").read_text()
 Address = Callable[[Stage], str]
+
+
+def outside(stage: Stage) -> Endpoint:
+    """An endpoint of addresses in the same cluster; made when somebody asks for it."""
+    if (known := Endpoint.objects.filter(kind=STATIC_KIND).first()) is not None:
+        return known
+    made = factories.endpoint(of=stage.pool.cluster, kind=STATIC_KIND, namespace="static", name="outside")
+    factories.variant(of=made)
+    factories.instance(of=made, name="engine-1", address="10.0.0.7:8000")
+    return made
+
 
 PAGES: dict[str, Address] = {
     "overview": lambda s: "/",
@@ -25,6 +38,7 @@ PAGES: dict[str, Address] = {
     "endpoints": lambda s: "/endpoints",
     "endpoint": lambda s: f"/endpoints/{s.endpoint.id}",
     "routing": lambda s: f"/endpoints/{s.endpoint.id}/routing",
+    "routing-variants": lambda s: f"/endpoints/{s.endpoint.id}/routing/variants",
     "launches": lambda s: "/launches",
     "launch": lambda s: f"/launches/{s.launch.id}",
     "launch-compare": lambda s: "/launches/compare?b_version=llama%20v1",
@@ -47,6 +61,8 @@ FORMS: dict[str, Address] = {
     "image-delete": lambda s: f"/images/{s.image.id}/delete",
     "endpoint-new": lambda s: "/endpoints/new",
     "routing-change": lambda s: f"/endpoints/{s.endpoint.id}/routing/change",
+    "routing-static-new": lambda s: "/endpoints/static",
+    "routing-static": lambda s: f"/endpoints/{outside(s).id}/routing/static",
     "pin-new": lambda s: "/pins/new",
     "preview": lambda s: f"/pins/new?step=preview&version={s.qwen.id}&pools={s.pool.id}&priority=500",
     "evict": lambda s: f"/entries/{s.loose.id}/evict",
@@ -77,6 +93,10 @@ BUTTONS: dict[str, Callable[[Stage], tuple[str, dict[str, str]]]] = {
     "endpoint-apply": lambda s: ("/endpoints/new", {"cluster": "lab", "step": "apply", "manifest": MANIFEST}),
     "routing-preview": lambda s: (f"/endpoints/{s.endpoint.id}/routing/change", {"strategy": "RANDOM"}),
     "routing-set": lambda s: (f"/endpoints/{s.endpoint.id}/routing/change", {"strategy": "RANDOM", "step": "set"}),
+    "routing-shift": lambda s: (f"/endpoints/{s.endpoint.id}/routing/variants", {"weight_0": "2"}),
+    "routing-static-new": lambda s: ("/endpoints/static", {"cluster": "lab", "name": "new", "addresses": "a http://x:1"}),
+    "routing-static": lambda s: (f"/endpoints/{outside(s).id}/routing/static", {"addresses": "a http://x:1"}),
+    "routing-static-remove": lambda s: (f"/endpoints/{outside(s).id}/routing/static/remove", {}),
     "endpoint-cache": lambda s: (f"/endpoints/{s.endpoint.id}/cache", {"image": "off"}),
     "rollout-release": lambda s: (f"/rollouts/{s.rollout.id}/release", {}),
     "rollout-rollback": lambda s: (f"/rollouts/{s.rollout.previous_id}/rollback", {}),
@@ -99,6 +119,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "endpoints": ("endpoints",),
     "endpoint": ("rollouts",),
     "routing": ("shares", "instances", "routers", "policies", "windows"),
+    "routing-variants": ("variants",),
     "launches": ("classes", "launches"),
     "launch": ("observations",),
     "launch-compare": ("effects",),

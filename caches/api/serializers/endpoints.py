@@ -17,9 +17,9 @@ from caches.domain.rollouts import RolloutState
 from caches.models import Rollout
 from controlplane.clusters.documents import EntryState
 from controlplane.rest.validation import Input
-from controlplane.serving.models import Endpoint
+from controlplane.serving.models import STATIC_KIND, Endpoint
 
-KINDS = [kind.value for kind in EndpointKind]
+KINDS = [*(kind.value for kind in EndpointKind), STATIC_KIND]
 STATES = [state.value for state in RolloutState]
 
 

@@ -1,0 +1,152 @@
+"""Variants beside the default one: shares that wait for who is to get more, and what routers are told of them."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.utils import timezone
+
+from controlplane.audit.models import AuditEvent
+from controlplane.errors import Clash, Invalid, Missing, Stale
+from controlplane.serving.models import Endpoint, Instance, Variant
+from routing.domain.shifting import WantedVariant
+from routing.models import Configuration, RoutedVariant
+from routing.selectors.variants import variants_shown, variants_tag
+from routing.services.policies import policy_set
+from routing.services.publishing import configuration_publish
+from routing.services.variants import variants_set
+from tests import factories
+from tests.services.test_routing_policies import ADA, LEAST
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def chat(settings: Any) -> Endpoint:
+    settings.REDIS_URL = "redis://127.0.0.1:9/0"
+    made = factories.endpoint(name="chat")
+    factories.variant(of=made)
+    factories.instance(of=made, uid="old-pod")
+    return made
+
+
+@pytest.fixture
+def following(chat: Endpoint) -> Endpoint:
+    """The endpoint with the next version; nothing of it is ready yet."""
+    made = factories.endpoint(of=chat.cluster, name="chat-next")
+    factories.variant(of=made)
+    factories.rollout(of=made, state="Warming", message="1 of 2 nodes is warm.")
+    return made
+
+
+def want(endpoint: Endpoint, *weights: tuple[str, float, Endpoint | None], **more: Any) -> None:
+    wanted = [WantedVariant(name, weight, of.pk if of else None) for name, weight, of in weights]
+    variants_set(actor=ADA, endpoint_id=endpoint.pk, wanted=wanted, **more)
+
+
+def told(name: str = "chat") -> dict[str, tuple[float, list[str]]]:
+    """Weights and instances by variant, as routers get them."""
+    configuration_publish()
+    newest = Configuration.objects.first()
+    assert newest is not None
+    [endpoint] = [one for one in newest.document["endpoints"] if one["name"] == name]
+    return {one["name"]: (one["weight"], [i["id"] for i in one["instances"]]) for one in endpoint["variants"]}
+
+
+def test_traffic_shifts_once_the_other_version_is_ready_and_not_before(chat: Endpoint, following: Endpoint) -> None:
+    want(chat, ("default", 9, None), ("next", 1, following))
+    assert told() == {"default": (1.0, ["old-pod"]), "next": (0.0, [])}, "requests go where they went"
+    default, other = variants_shown(chat)
+    assert (default.share, default.wanted_weight, default.waits_for) == (1.0, 9.0, "It waits for next.")
+    assert other.waits_for.startswith("No instance of default/chat-next is ready. Its rollout is Warming.")
+    assert "1 of 2 nodes is warm." in other.waits_for and (other.ready, other.instances) == (0, 0)
+
+    made = factories.instance(of=following, uid="new-pod", ready=False)
+    assert told()["next"] == (0.0, [])
+    Instance.objects.filter(pk=made.pk).update(ready=True)
+    assert told() == {"default": (9.0, ["old-pod"]), "next": (1.0, ["new-pod"])}
+    assert [one.waits_for for one in variants_shown(chat)] == ["", ""]
+    assert [one.share for one in variants_shown(chat)] == [0.9, 0.1]
+    changes = {one["detail"] for one in Configuration.objects.first().changes if one["kind"] == "Weight"}  # type: ignore[union-attr]
+    assert changes == {"1 → 9", "0 → 1"}
+    event = AuditEvent.objects.get(action="routing.shifted")
+    assert event.before == {"weights": {"default": 1, "next": 0}}
+    assert event.after == {"weights": {"default": 9, "next": 1}}
+
+
+def test_once_in_force_a_loss_changes_nothing_and_a_way_back_is_open(chat: Endpoint, following: Endpoint) -> None:
+    factories.instance(of=following, uid="new-pod")
+    want(chat, ("default", 0, None), ("next", 1, following))
+    assert told()["next"] == (1.0, ["new-pod"])
+    Instance.objects.filter(uid="new-pod").update(ready=False)
+    assert told() == {"default": (0.0, ["old-pod"]), "next": (1.0, [])}, "requests wait for it, as for any endpoint"
+    want(chat, ("default", 1, None), ("next", 0, following))
+    assert told() == {"default": (1.0, ["old-pod"]), "next": (0.0, [])}
+
+
+def test_another_wish_replaces_one_that_waits(chat: Endpoint, following: Endpoint) -> None:
+    want(chat, ("default", 0, None), ("next", 1, following))
+    want(chat, ("default", 1, None), ("next", 0, following))
+    factories.instance(of=following)
+    assert {name: weight for name, (weight, _) in told().items()} == {"default": 1.0, "next": 0.0}
+    assert not RoutedVariant.objects.exclude(wanted_weight=None).exists()
+    assert not AuditEvent.objects.filter(action="routing.shifted").exists()
+
+
+def test_two_policies_may_be_tried_on_the_same_instances(chat: Endpoint) -> None:
+    want(chat, ("default", 1, None), ("least", 1, None))
+    policy_set(actor=ADA, variant_id=Variant.objects.get(name="least").pk, document=LEAST)
+    assert told() == {"default": (1.0, ["old-pod"]), "least": (1.0, ["old-pod"])}
+
+
+def test_who_gets_requests_is_not_taken_away(chat: Endpoint, following: Endpoint) -> None:
+    factories.instance(of=following)
+    want(chat, ("default", 1, None), ("next", 1, following))
+    with pytest.raises(Clash, match="next gets requests"):
+        want(chat, ("default", 1, None))
+    told()
+    with pytest.raises(Clash, match="next gets requests"):
+        want(chat, ("default", 1, None))
+    want(chat, ("default", 1, None), ("next", 0, following))
+    with pytest.raises(Clash, match="next gets requests"):
+        want(chat, ("default", 1, None))
+    told()
+    want(chat, ("default", 1, None))
+    assert told().keys() == {"default"}
+    event = AuditEvent.objects.filter(action="routing.variants").order_by("-at").first()
+    assert event is not None and event.after is not None and len(event.after["variants"]) == 1
+
+
+def test_the_same_again_is_no_change_and_an_old_reading_changes_nothing(chat: Endpoint, following: Endpoint) -> None:
+    before = variants_tag(chat)
+    want(chat, ("default", 1, None))
+    assert variants_tag(chat) == before and not AuditEvent.objects.exists()
+    want(chat, ("default", 1, None), ("next", 0, following), if_tag=before)
+    with pytest.raises(Stale):
+        want(chat, ("default", 1, None), if_tag=before)
+    assert AuditEvent.objects.filter(action="routing.variants").count() == 1
+
+
+def test_it_is_served_by_another_endpoint_of_the_same_cluster_or_by_nobody(chat: Endpoint, following: Endpoint) -> None:
+    elsewhere = factories.endpoint(name="elsewhere")
+    for source in (elsewhere.pk, uuid4(), chat.pk):
+        wanted = [WantedVariant("default", 1), WantedVariant("next", 0, source)]
+        with pytest.raises(Invalid) as refused:
+            variants_set(actor=ADA, endpoint_id=chat.pk, wanted=wanted)
+        assert [one.field for one in refused.value.errors] == ["variants.1.endpoint_id"]
+    factories.instance(of=following)
+    want(chat, ("default", 1, None), ("next", 1, following))
+    told()
+    Endpoint.objects.filter(pk=following.pk).update(gone_at=timezone.now())
+    assert told()["next"] == (1.0, []), "who serves it is gone"
+    Endpoint.objects.filter(pk=following.pk).delete()
+    assert told()["next"] == (1.0, [])
+    assert variants_shown(chat)[1].endpoint == ""
+
+
+def test_an_endpoint_that_is_gone_has_no_variants(chat: Endpoint) -> None:
+    Endpoint.objects.update(gone_at=timezone.now())
+    with pytest.raises(Missing):
+        want(chat, ("default", 1, None))

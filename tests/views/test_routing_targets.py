@@ -1,0 +1,89 @@
+"""Pages of who serves: addresses that somebody gives, and the shares of variants."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from controlplane.serving.models import Endpoint, Variant
+from routing.models import RoutedVariant
+from tests import factories
+from tests.views.reading import Page
+
+GIVEN = {"cluster": "lab", "name": "outside", "model": "llama", "health_path": "/live"}
+ADDRESSES = "one http://10.0.0.7:8000\n\n two   https://engine \n"
+
+
+@pytest.fixture
+def chat(db: None) -> Endpoint:
+    made = factories.endpoint(of=factories.cluster(name="lab"), name="chat")
+    factories.variant(of=made)
+    return made
+
+
+def test_addresses_are_given_changed_and_taken_away(olga: Client, chat: Endpoint) -> None:
+    made = olga.post("/endpoints/static", GIVEN | {"addresses": ADDRESSES})
+    row = Endpoint.objects.get(name="outside")
+    assert made.status_code == 302 and made["Location"] == f"/endpoints/{row.pk}/routing"
+    assert {(one.name, one.address, one.tls) for one in row.instances.all()} == {
+        ("one", "10.0.0.7:8000", False), ("two", "engine:443", True),
+    }  # fmt: skip
+    assert "10.0.0.7:8000" in Page(olga.get(made["Location"]).content).text
+    assert "outside" in Page(olga.get("/endpoints").content).text
+    assert olga.get(f"/endpoints/{row.pk}").status_code == 200
+
+    place = f"/endpoints/{row.pk}/routing/static"
+    shown = Page(olga.get(place).content)
+    assert "one http://10.0.0.7:8000" in shown.root.one("textarea", name="addresses").text
+    based_on = shown.root.one("input", name="based_on").attrs["value"]
+    change = {"model": "", "health_path": "", "addresses": "one http://10.0.0.8:8000", "based_on": based_on}
+    assert olga.post(place, change).status_code == 302
+    assert [one.address for one in row.instances.all()] == ["10.0.0.8:8000"]
+    late = olga.post(place, change | {"addresses": ""})
+    assert late.status_code == 409 and "Somebody else changed this" in Page(late.content).text
+    assert row.instances.count() == 1
+    assert olga.post(f"{place}/remove").status_code == 302 and not Endpoint.objects.filter(name="outside").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"addresses": "engine"}, "addresses.0.url: http://HOST:PORT"),
+        ({"addresses": "a http://user:secret@x"}, "no user and no password"),
+        ({"name": "Out Side"}, "lower-case letters"),
+        ({"health_path": "live"}, "begins with /"),
+        ({"cluster": "none"}, "Select a valid choice"),
+    ],
+)
+def test_it_says_at_the_field_what_is_wrong(olga: Client, chat: Endpoint, changes: dict[str, str], words: str) -> None:
+    answer = olga.post("/endpoints/static", GIVEN | {"addresses": ADDRESSES} | changes)
+    assert answer.status_code in (400, 422) and words in Page(answer.content).text
+    assert Endpoint.objects.count() == 1
+
+
+def test_an_endpoint_of_a_cluster_has_no_addresses_to_give(olga: Client, chat: Endpoint) -> None:
+    assert olga.get(f"/endpoints/{chat.pk}/routing/static").status_code == 404
+
+
+def test_shares_are_shifted_and_what_they_wait_for_is_said(olga: Client, chat: Endpoint) -> None:
+    other = factories.endpoint(of=chat.cluster, name="chat-next")
+    place = f"/endpoints/{chat.pk}/routing/variants"
+    before = Page(olga.get(place).content).root.one("input", name="based_on").attrs["value"]
+    new = {"weight_0": "9", "new_name": "next", "new_endpoint": str(other.pk), "new_weight": "1", "based_on": before}
+    assert olga.post(place, new).status_code == 302
+    shown = Page(olga.get(place).content).text
+    assert "No instance of default/chat-next is ready." in shown and "requests go where they went" in shown
+    late = olga.post(place, {"weight_0": "1", "based_on": before})
+    assert late.status_code == 409 and RoutedVariant.objects.get(variant__name="next").wanted_weight == 1
+
+    assert olga.post(place, {"weight_0": "1", "weight_1": "0"}).status_code == 302
+    assert olga.post(place, {"weight_0": "1", "weight_1": ""}).status_code == 302, "empty takes it away"
+    assert [one.name for one in Variant.objects.filter(endpoint=chat)] == ["default"]
+    nobody = olga.post(place, {"weight_0": "0"})
+    assert nobody.status_code in (400, 422) and "above 0" in Page(nobody.content).text
+
+
+def test_a_viewer_sees_the_shares_and_no_form(victor: Client, chat: Endpoint) -> None:
+    page = Page(victor.get(f"/endpoints/{chat.pk}/routing/variants").content)
+    assert "default" in page.text and not page.root.all("input", name="weight_0")
+    assert victor.post(f"/endpoints/{chat.pk}/routing/variants", {"weight_0": "2"}).status_code == 403
