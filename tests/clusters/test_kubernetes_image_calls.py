@@ -39,7 +39,8 @@ def api() -> Iterator[ScriptedApi]:
 
 def node(name: str, runtime: str = "containerd://2.1.0", made_at: str = EARLY) -> dict[str, Any]:
     metadata = {"name": name, "uid": f"uid-{name}", "creationTimestamp": made_at}
-    return {"metadata": metadata, "status": {"nodeInfo": {"containerRuntimeVersion": runtime}}}
+    info = {"containerRuntimeVersion": runtime, "kubeletVersion": "v1.35.1"}
+    return {"metadata": metadata, "status": {"nodeInfo": info}}
 
 
 def pod(on: str, made_at: str = LATE, **metadata: Any) -> dict[str, Any]:

@@ -131,4 +131,12 @@ def test_it_reads_back_whether_the_volume_was_stored() -> None:
     ],
 )
 def test_it_knows_which_runtimes_mount_images(runtime: str, able: bool) -> None:
-    assert mounts_images(runtime) is able
+    assert mounts_images(runtime, "v1.35.0") is able
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "able"),
+    [("v1.34.4", False), ("v1.35.0-rc.1", True), ("1.37.2", True), ("v2.0.0", True), ("", False), ("unknown", False)],
+)
+def test_an_older_kubelet_would_wait_for_the_volume_for_ever(kubelet: str, able: bool) -> None:
+    assert mounts_images("containerd://2.1.0", kubelet) is able

@@ -143,6 +143,15 @@ def test_it_says_that_an_image_cannot_be_held_and_why(container: dict[str, Any],
     assert "cannot be held" in found.message and words in found.message
 
 
+def test_a_node_that_does_not_mount_it_is_told_from_an_image_without_a_shell() -> None:
+    found = seen(pod(waiting("CreateContainerError", "failed to mount"), volume=True))
+
+    assert (found.reason, found.holdable) == (Reason.INVALID_REQUEST, False)
+    assert (
+        "does not mount it" in found.message and "failed to mount" in found.message and "/bin/sh" not in found.message
+    )
+
+
 def test_it_does_not_know_what_a_pod_of_an_earlier_node_is_worth() -> None:
     assert seen(pod(RUNNING), node_age=-timedelta(seconds=1)).ready is None
     assert seen(pod(RUNNING), node_age=timedelta(0)).ready is True

@@ -96,13 +96,14 @@ def _has_volumes(client: KubeClient, holder: ImageHolder) -> bool:
     if not holder.helper_image or not holder.nodes:
         return False
 
-    def runtime(node: Json) -> tuple[str, str]:
+    def mounts(node: Json) -> tuple[str, bool]:
         info = (node.get("status") or {}).get("nodeInfo") or {}
-        return node["metadata"]["name"], str(info.get("containerRuntimeVersion", ""))
+        said = (str(info.get(name, "")) for name in ("containerRuntimeVersion", "kubeletVersion"))
+        return node["metadata"]["name"], mounts_images(*said)
 
-    found, _ = listed(client, names.NODES, {"labelSelector": _selector(holder.node_selector)}, runtime)
-    runtimes = {name: version for name, version in found if name in holder.nodes}
-    if not runtimes or not all(mounts_images(version) for version in runtimes.values()):
+    found, _ = listed(client, names.NODES, {"labelSelector": _selector(holder.node_selector)}, mounts)
+    able = [mounting for name, mounting in found if name in holder.nodes]
+    if not able or not all(able):
         return False
     return volumes_stored(client)
 

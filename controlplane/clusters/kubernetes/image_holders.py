@@ -138,14 +138,18 @@ def keeps_volume(stored: dict[str, Any]) -> bool:
 
 _RUNTIME = re.compile(r"(?P<name>[a-z-]+)://v?(?P<major>\d+)\.(?P<minor>\d+)")
 _MOUNTING = {"containerd": (2, 1), "cri-o": (1, 31)}
+_KUBELET = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)")
+_MOUNTING_KUBELET = (1, 35)  # earlier ones only where somebody switched it on, which they tell nobody
 
 
-def mounts_images(runtime: str) -> bool:
-    """Whether a node's runtime (``containerd://2.1.4``) mounts images as volumes. Unknown ones do not."""
-    found = _RUNTIME.match(runtime)
-    if found is None or found["name"] not in _MOUNTING:
+def mounts_images(runtime: str, kubelet: str) -> bool:
+    """Whether a node mounts images as volumes, by its runtime (``containerd://2.1.4``) and kubelet (``v1.35.0``): an
+    older kubelet would wait for the volume for ever. Unknown ones do not."""
+    found, agent = _RUNTIME.match(runtime), _KUBELET.match(kubelet)
+    if found is None or agent is None or found["name"] not in _MOUNTING:
         return False
-    return (int(found["major"]), int(found["minor"])) >= _MOUNTING[found["name"]]
+    able = (int(found["major"]), int(found["minor"])) >= _MOUNTING[found["name"]]
+    return able and (int(agent["major"]), int(agent["minor"])) >= _MOUNTING_KUBELET
 
 
 def _toleration(toleration: Toleration) -> dict[str, str]:

@@ -47,6 +47,7 @@ _NOT_HOLDABLE = (
     "The image cannot be held: this cluster has no image volumes, and its command for that ends at once (it needs "
     "/bin/sh and sleep)."
 )
+_NOT_MOUNTED = "The image cannot be held: its node does not mount it as a volume."
 
 
 def presence_of(pod: Json, node_uid: str, node_made_at: datetime | None) -> ImagePresence | None:
@@ -95,7 +96,8 @@ def _of_container(pod: Json, reference: str, found: Callable[..., ImagePresence]
     if word == "InvalidImageName":
         return found(False, Reason.INVALID_REQUEST, message or word)
     why = _why_ended(status) or message or word
-    return found(False, Reason.INVALID_REQUEST, f"{_NOT_HOLDABLE} {why}".strip(), holdable=False)
+    what = _NOT_MOUNTED if pod["spec"].get("volumes") else _NOT_HOLDABLE
+    return found(False, Reason.INVALID_REQUEST, f"{what} {why}".strip(), holdable=False)
 
 
 def pull_reason(message: str) -> Reason:
