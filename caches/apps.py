@@ -12,9 +12,11 @@ class CachesConfig(AppConfig):
         from caches.launch_sink import LaunchSink
         from caches.metrics import CachesCollector, loop_finding
         from caches.operation_kinds import register_handlers
+        from caches.services.launch_traffic import answers_record
         from caches.services.publishing import published_forget
         from caches.sinks import CachesSink
         from controlplane.clusters.sinks import register_cluster_listener, register_sink
+        from controlplane.serving.answers import register_answers_listener
         from controlplane.web.readiness import METRICS, register_check
 
         METRICS.register(CachesCollector())
@@ -23,3 +25,4 @@ class CachesConfig(AppConfig):
         register_sink(CachesSink())
         register_sink(LaunchSink())
         register_cluster_listener(published_forget)
+        register_answers_listener(answers_record)

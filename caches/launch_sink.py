@@ -1,4 +1,4 @@
-"""What the watcher sees of engines' starts, as observations of launches. Repeating any of it changes nothing."""
+"""What the watcher sees of engines' and pods' starts, as observations of launches. Repeating it changes nothing."""
 
 from __future__ import annotations
 
@@ -10,35 +10,54 @@ from uuid import UUID
 from caches.domain.launch_events import CONTAINER, event_observations
 from caches.domain.launch_observations import Observation
 from caches.services.launch_ingest import Sighting, launches_ended, sightings_record
+from caches.services.launch_pod_events import pod_events_observe
+from caches.services.launch_pods import pods_missing, pods_observe
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import ClusterEvent, EventType, Kind, Observed, WatchEvent
 from controlplane.clusters.models import Cluster
+from controlplane.clusters.pod_runs import ObservedPod
 from controlplane.serving.services import ENDPOINT_LABEL
 
-ENGINE = "Engine"
+ENGINE, POD = "Engine", "Pod"
 
 
 class LaunchSink:
     """See controlplane.clusters.gateway.ObservationSink. It remembers nothing, however many launches go on."""
 
     def relisted(self, cluster_id: str, kind: Kind, items: tuple[Observed, ...], at: datetime) -> None:
+        cluster = UUID(cluster_id)
         if kind is Kind.EVENT:
-            _events(UUID(cluster_id), items)
+            _events(cluster, items)
+        elif kind is Kind.POD:
+            pods = [item for item in items if isinstance(item, ObservedPod)]
+            pods_observe(cluster_id=cluster, items=pods, at=at)
+            pods_missing(cluster_id=cluster, present={pod.uid for pod in pods}, at=at)
 
     def changed(self, cluster_id: str, events: tuple[WatchEvent, ...], at: datetime) -> None:
-        _events(UUID(cluster_id), (event.object for event in events if event.type is not EventType.DELETED))
+        """Pods before events: what is said of a pod is about launches that are known."""
+        cluster = UUID(cluster_id)
         gone = [event.object for event in events if event.type is EventType.DELETED]
+        if pods := [event.object for event in events if isinstance(event.object, ObservedPod)]:
+            left = {one.uid for one in gone if isinstance(one, ObservedPod)}
+            pods_observe(cluster_id=cluster, items=pods, at=at, gone=left)
+        _events(cluster, (event.object for event in events if event.type is not EventType.DELETED))
         ended = [one.uid for one in gone if isinstance(one, Consumer) and ENDPOINT_LABEL in one.labels]
         if ended:
-            launches_ended(cluster_id=UUID(cluster_id), pod_uids=ended, at=at)
+            launches_ended(cluster_id=cluster, pod_uids=ended, container=CONTAINER, at=at)
 
 
 def _events(cluster_id: UUID, items: Iterable[Observed | None]) -> None:
+    events = [item for item in items if isinstance(item, ClusterEvent)]
+    _engines(cluster_id, [event for event in events if event.object_kind == ENGINE])
+    if pods := [event for event in events if event.object_kind == POD]:
+        pod_events_observe(cluster_id=cluster_id, items=pods)
+
+
+def _engines(cluster_id: UUID, events: Iterable[ClusterEvent]) -> None:
     runs: dict[tuple[str, int], list[Observation]] = defaultdict(list)
-    for item in items:
-        if isinstance(item, ClusterEvent) and item.object_kind == ENGINE:
-            for run, seen in event_observations(item.reason, item.at, item.message, item.restart_count):
-                runs[item.object_uid, run].append(seen)
+    for event in events:
+        for run, seen in event_observations(event.reason, event.at, event.message, event.restart_count):
+            runs[event.object_uid, run].append(seen)
     if not runs:
         return
     name = Cluster.objects.values_list("name", flat=True).get(pk=cluster_id)

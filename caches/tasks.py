@@ -15,6 +15,7 @@ from caches.services import (
     images,
     launch_assembly,
     launch_counts,
+    launch_logs,
     loop,
     webhooks,
 )
@@ -121,6 +122,12 @@ def launches_round() -> None:
     """What observers reported since the last one; a backlog is worked off in several rounds, side by side."""
     launch_assembly.launches_assemble(limit=LAUNCHES_A_ROUND)
     launch_counts.hours_count()
+
+
+@shared_task(name="caches.launch_logs_round")
+def launch_logs_round() -> None:
+    """Logs of launches that are ready or have ended."""
+    launch_logs.launch_logs_read()
 
 
 @shared_task(name="caches.launches_purge")

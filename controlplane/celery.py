@@ -33,6 +33,7 @@ app.conf.beat_schedule = {
         "caches.images_sweep": 60.0,
         "caches.pool_images_sweep": 5.0,
         "caches.launches_round": 2.0,
+        "caches.launch_logs_round": 2.0,
         "caches.launches_purge": 600.0,
         "caches.purge": 3600.0,
         "routing.publish": 1.5,

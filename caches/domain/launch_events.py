@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from caches.domain.launch_observations import LONGEST_SECONDS, Observation, facts_of
-from caches.domain.launch_words import Mark, Observer
+from caches.domain.launch_words import Clock, Mark, Observer
 
 CONTAINER = "engine"
 _FACTS = ("found", "bytes", "source")
@@ -28,7 +28,7 @@ def event_observations(reason: str, at: datetime, message: str, restart_count: i
         case "Ensuring":
             return [(restart_count, _seen(Mark.ENSURE_STARTED, at))]
         case "Ensured":
-            return [(restart_count, _ensured(at, message))]
+            return [(restart_count, ensured(at, message))]
         case "EnsureFailed":
             failed = facts_of({"found": "failed"})
             return [(restart_count, Observation(Observer.ENSURE, Mark.ENSURE_ENDED, at, facts=failed))]
@@ -49,13 +49,17 @@ def _seen(mark: Mark, at: datetime) -> Observation:
     return Observation(Observer.CLUSTER, mark, at)
 
 
-def _ensured(at: datetime, message: str) -> Observation:
-    """The ensure step's own report; one that cannot be read says only when it ended."""
+def ensured(at: datetime, message: str, clock: Clock = Clock.SERVER, *, failed: bool = False) -> Observation:
+    """The ensure step's own report; one that cannot be read says only when it ended, and that it ``failed``."""
     said = _object(message)
     seconds = said.get("seconds")
     usable = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST_SECONDS
-    facts = facts_of({name: said[name] for name in _FACTS if isinstance(said.get(name), str | int | float)})
-    return Observation(Observer.ENSURE, Mark.ENSURE_ENDED, at, float(seconds) if usable else None, facts=facts)  # type: ignore[arg-type]  # a number where it is usable
+    found = {name: said[name] for name in _FACTS if isinstance(said.get(name), str | int | float)}
+    if failed:
+        found["found"] = "failed"
+    facts = facts_of({name: str(value)[:300] for name, value in found.items()})
+    length = float(seconds) if usable else None  # type: ignore[arg-type]  # a number where it is usable
+    return Observation(Observer.ENSURE, Mark.ENSURE_ENDED, at, length, clock, facts=facts)
 
 
 def _object(message: str) -> Mapping[str, Any]:

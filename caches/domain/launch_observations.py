@@ -31,13 +31,15 @@ class Observation:
         if self.at is None and self.seconds is None:
             raise ValueError("says neither when nor how long")
         if self.at is not None and self.at.tzinfo is None:
-            raise ValueError("a time without its offset from UTC")
+            raise ValueError("has a time without its offset from UTC")
         if self.seconds is not None and not (math.isfinite(self.seconds) and 0 <= self.seconds <= LONGEST_SECONDS):
-            raise ValueError(f"a duration is between 0 and {LONGEST_SECONDS:.0f} seconds")
-        if (self.mark is Mark.SPAN) != (self.phase is not None):
-            raise ValueError("a span is of a phase, and nothing else is")
+            raise ValueError(f"has a duration that is not between 0 and {LONGEST_SECONDS:.0f} seconds")
+        if self.mark is not Mark.SPAN and self.phase is not None:
+            raise ValueError("names a phase, which only a Span has")
+        if self.mark is Mark.SPAN and self.phase is None:
+            raise ValueError("is a Span and names no phase")
         if self.mark is Mark.SPAN and self.seconds is None:
-            raise ValueError("a span has a length")
+            raise ValueError("is a Span and says no seconds")
 
     @property
     def begins(self) -> datetime | None:

@@ -67,9 +67,7 @@ def observation_of(item: Mapping[str, Any], now: datetime) -> Observation:
     try:
         return Observation(observer, mark, at, seconds, clock, phase=phase, facts=facts)
     except ValueError as error:
-        raise ReportError(
-            "seconds" if mark is Mark.SPAN else "at", "invalid", f"An observation that {error}."
-        ) from None
+        raise ReportError("seconds" if mark is Mark.SPAN else "at", "invalid", f"It {error}.") from None
 
 
 def _name(item: Mapping[str, Any], field: str) -> str:

@@ -102,22 +102,22 @@ def _waiting(seen: Seen) -> list[Measure]:
 
 
 def _image_pull(seen: Seen) -> list[Measure]:
-    """Every pull that was finished, of any container; nothing was pulled where all was present."""
+    """Every pull that was finished, of any container; nothing was pulled where the served one's image was present. What
+    is known of an init container's says nothing of it."""
     pulled = seen.of(Mark.PULLED)
     timed = [_stretch(seen, one) for one in pulled if one.seconds is not None]
     if timed:
         return _listed(_by(Observer.CLUSTER, timed))
     if pulled:
         return _listed(_by(Observer.CLUSTER, [_between(seen.first(Mark.PULLING), seen.last(Mark.PULLED))]))
-    if not seen.of(Mark.PULLING) and (present := seen.first(Mark.IMAGE_PRESENT)) is not None:
-        return [Measure(Observer.CLUSTER, (Stretch(present, present, 0.0),))]
+    present = [at for one in seen.of(Mark.IMAGE_PRESENT) if not one.fact("init") and (at := seen.time(one)) is not None]
+    if present and not seen.of(Mark.PULLING):
+        return [Measure(Observer.CLUSTER, (Stretch(min(present), min(present), 0.0),))]
     return []
 
 
 def _weights_fetch(seen: Seen) -> list[Measure]:
     """From the ensure step's first start to its last end: attempts that failed were waited for as well."""
-    if (restarted := seen.first(Mark.RESTARTED)) is not None:  # the ensure step is not run again
-        return [Measure(Observer.CLUSTER, (Stretch(restarted, restarted, 0.0),))]
     ended = seen.of(Mark.ENSURE_ENDED)
     observer = Observer.ENSURE if any(one.observer is Observer.ENSURE for one in ended) else Observer.CLUSTER
     if (whole := _between(seen.first(Mark.ENSURE_STARTED), seen.last(Mark.ENSURE_ENDED))) is not None:
@@ -125,6 +125,8 @@ def _weights_fetch(seen: Seen) -> list[Measure]:
     return _listed(_by(observer, [_stretch(seen, one) for one in ended if one.seconds is not None]))
 
 
+    if not ended and not seen.of(Mark.ENSURE_STARTED) and (restarted := seen.first(Mark.RESTARTED)) is not None:
+        return [Measure(Observer.CLUSTER, (Stretch(restarted, restarted, 0.0),))]  # the step is not run again
 def _initialisation(seen: Seen) -> list[Measure]:
     """From the start until the runtime answers; the load takes its own part out of it. Without knowing where the load
     lies it would be too much."""

@@ -48,7 +48,8 @@ class PhaseTime:
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """``total_seconds`` is from the beginning to the first success, else to being ready, else to the end; None while
-    it goes on or where the beginning is not known. ``reached`` is how far it got."""
+    it goes on or where the beginning is not known. Where nobody says when it was created it begins when it was placed.
+    ``reached`` is how far it got."""
 
     state: LaunchState
     phases: tuple[PhaseTime, ...]
@@ -71,7 +72,7 @@ class Timeline:
 def assemble(observations: Iterable[Observation]) -> Timeline:
     """The timeline of one launch, whatever the order and however often each observation came."""
     seen = Seen(observations)
-    started = seen.first(Mark.RESTARTED) or seen.first(Mark.CREATED)
+    started = seen.first(Mark.RESTARTED) or seen.first(Mark.CREATED) or seen.first(Mark.SCHEDULED)
     ready, served = _after(seen.first(Mark.READY), started), _after(seen.first(Mark.FIRST_SUCCESS), started)
     ended = _after(seen.first(Mark.ENDED), started)
     state = LaunchState.READY if ready or served else LaunchState.ENDED if seen.of(Mark.ENDED) else LaunchState.STARTING

@@ -3,6 +3,7 @@
 from caches.models.catalogue import Artifact, DriftState, Model, ModelVersion, SourceConnection, VersionState
 from caches.models.entries import CacheEntry, ConsumerSeen, EntryChange, Transfer
 from caches.models.images import Image, ImageHold, ImageState, PullSecret
+from caches.models.launch_watches import LaunchLog, LaunchTraffic
 from caches.models.launches import Launch, LaunchCount, LaunchHour, LaunchObservation
 from caches.models.loop import NodeProjection, PoolLoop, PublishedManifest, UnknownCopy, Webhook, WebhookDelivery
 from caches.models.pins import GateType, Pin
@@ -23,7 +24,9 @@ __all__ = [
     "LaunchHour",
     "LaunchObservation",
     "Model",
+    "LaunchLog",
     "ModelVersion",
+    "LaunchTraffic",
     "NodeProjection",
     "Pin",
     "PoolLoop",

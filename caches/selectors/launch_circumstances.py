@@ -69,7 +69,7 @@ def fact(seen: Iterable[Observation], name: str) -> str:
 
 
 def surroundings_of(pairs: Sequence[tuple[Launch, Sequence[Observation]]]) -> list[Surroundings]:
-    """Of each launch, by the names in its observations and by the instance with its pod's uid; four statements."""
+    """Of each launch, by the names in its observations and by the instance with its pod's uid; five statements."""
     uids = [launch.pod_uid for launch, _ in pairs]
     instances = {
         (one.endpoint.cluster_id, one.uid): one
@@ -85,12 +85,14 @@ def surroundings_of(pairs: Sequence[tuple[Launch, Sequence[Observation]]]) -> li
     endpoints = _endpoints({launch.endpoint_id for launch, _ in pairs} | {i.endpoint_id for i in instances.values()})
     found = []
     for (launch, seen), node_uid in zip(pairs, named, strict=True):
+    by_name = _endpoints_named(pairs)
         instance = instances.get((launch.cluster_id, launch.pod_uid))
         nearest = [by_uid.get((launch.cluster_id, node_uid)), by_key.get(instance.node_id if instance else None)]
         found.append(
             Surroundings(
                 next((node for node in [*nearest, by_key.get(launch.node_id)] if node is not None), None),
-                endpoints.get(instance.endpoint_id if instance is not None else launch.endpoint_id),
+                endpoints.get(instance.endpoint_id if instance is not None else launch.endpoint_id)
+                or by_name.get((launch.cluster_id, fact(seen, "endpoint"))),
                 digest=fact(seen, "digest") or (instance.digest if instance is not None else "") or launch.digest,
                 pod=instance.name if instance is not None else "",
             )
@@ -212,6 +214,18 @@ _LAUNCHES = Launch._meta.db_table
 _BEFORE = f"""
     SELECT EXISTS (SELECT FROM {_LAUNCHES} had
                     WHERE had.node_id = new.node_id AND had.digest = new.digest AND new.digest <> ''
+def _endpoints_named(pairs: Sequence[tuple[Launch, Sequence[Observation]]]) -> Mapping[tuple[UUID, str], Endpoint]:
+    """By the names in observations: a pod that was never placed has no instance."""
+    named = {(launch.cluster_id, name) for launch, seen in pairs if (name := fact(seen, "endpoint"))}
+    rows = Endpoint.objects.filter(
+        cluster__in={cluster for cluster, _ in named}, name__in={name.rpartition("/")[2] for _, name in named}
+    )
+    found = {
+        (row.cluster_id, row.full_name): row for row in rows.only("cluster", "namespace", "name").order_by("gone_at")
+    }
+    return {key: row for key, row in found.items() if key in named}
+
+
                       AND had.began_at < new.began AND had.id <> ALL(%s::uuid[])),
            EXISTS (SELECT FROM {_LAUNCHES} had
                     WHERE had.cluster_id = new.cluster_id AND had.endpoint_name = new.endpoint_name

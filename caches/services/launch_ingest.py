@@ -48,9 +48,10 @@ def sightings_record(*, items: Iterable[Sighting]) -> int:
     return sum(_record(waiting[start : start + BATCH]) for start in range(0, len(waiting), BATCH))
 
 
-def launches_ended(*, cluster_id: UUID, pod_uids: Sequence[str], at: datetime) -> int:
+def launches_ended(*, cluster_id: UUID, pod_uids: Sequence[str], container: str, at: datetime) -> int:
     """The pods are gone: whatever of them had not ended has now. Returns how many launches that were."""
     rows = Launch.objects.filter(cluster_id=cluster_id, pod_uid__in=pod_uids, ended_at__isnull=True)
+    rows = rows.filter(container=container)
     seen = Observation(Observer.CLUSTER, Mark.ENDED, at, facts=(("reason", "Deleted"),))
     items = [
         Sighting(cluster_id, row.cluster.name, row.pod_uid, row.container, row.restart_count, (seen,))

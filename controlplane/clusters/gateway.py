@@ -14,6 +14,7 @@ from typing import Protocol
 
 from controlplane.clusters.documents import Consumer, Manifest, NodeCacheSpec, NodeCacheStatus, Origin
 from controlplane.clusters.endpoints import EndpointCalls, ObservedEndpoint
+from controlplane.clusters.pod_runs import ObservedPod
 
 
 class GatewayError(Exception):
@@ -63,6 +64,7 @@ class Kind(StrEnum):
     NODE = "Node"
     NODE_CACHE = "NodeCache"
     CONSUMER = "Consumer"
+    POD = "Pod"
     EVENT = "Event"
     ENDPOINT = "InferenceEndpointConfig"
     JUMPSTART_MODEL = "JumpStartModel"
@@ -103,7 +105,11 @@ class ObservedNodeCache:
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
     """Something that happened to an object of the cluster, for launch timelines and pages. ``restart_count`` is which
-    run of an engine it belongs to."""
+    run of an engine it belongs to.
+
+    ``at`` is when it was seen last, ``first_at`` when first where that is another time. ``container`` is the one of a
+    pod that it is about; ``init`` when that only prepares. ``reporter`` is the component that says so.
+    """
 
     uid: str
     at: datetime
@@ -113,9 +119,13 @@ class ClusterEvent:
     reason: str
     message: str
     restart_count: int = 0
+    first_at: datetime | None = None
+    container: str = ""
+    init: bool = False
+    reporter: str = ""
 
 
-Observed = ObservedNode | ObservedNodeCache | Consumer | ClusterEvent | ObservedEndpoint
+Observed = ObservedNode | ObservedNodeCache | Consumer | ObservedPod | ClusterEvent | ObservedEndpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +313,21 @@ class ClusterGateway(EndpointCalls, Protocol):
     # workloads
     def apply_workload(self, workload: Workload) -> None: ...
     def delete_workload(self, namespace: str, name: str) -> None: ...
-    def logs(self, consumer_uid: str, max_bytes: int) -> bytes: ...
+    def logs(
+        self,
+        consumer_uid: str,
+        max_bytes: int,
+        *,
+        name: str = "",
+        container: str = "",
+        restart_count: int | None = None,
+    ) -> bytes:
+        """The beginning of one run's log, each line after the time at which it was written.
+
+        ``name`` (namespace/name) spares a search, ``container`` is the first one where it is not said, and without
+        ``restart_count`` it is the run of now. NotFound when the pod is gone, or nobody keeps that run's log any more.
+        """
+        ...
 
 
 class ObservationSink(Protocol):

@@ -56,8 +56,9 @@ class ClusterWatcher(threading.Thread):
         self._errors: dict[Kind, str] = {}  # what is wrong now, kind by kind
         self._readers: dict[Kind, KindReader] = {}
         for kind in Kind:
-            # Nodes first: what the other kinds say is about nodes that have rows.
-            after = self._readers[Kind.NODE].listed if kind is not Kind.NODE else None
+            # Nodes first: what the other kinds say is about nodes that have rows. And pods before their events.
+            first = Kind.POD if kind is Kind.EVENT else Kind.NODE
+            after = self._readers[first].listed if kind is not Kind.NODE else None
             self._readers[kind] = KindReader(
                 name=name, kind=kind, gateway=gateway, into=self._queue, stopping=self._stopping, after=after, **options
             )

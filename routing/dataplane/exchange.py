@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -249,6 +250,8 @@ class Exchange:
                     return
             else:
                 self._route.variant.succeeded(self._lease.instance, self._shared.now())
+            if status < 400 and self._lease.instance.first_at is None:
+                self._lease.instance.first_at = time.time()
             self._shared.counters.answered(self._route, status)
             self._timed, self._ear = status < 400, Ear.of(status, headers)
         self._began = True

@@ -30,9 +30,12 @@ AUDIENCES, LONGEST_MODEL = 256, 256  # remembered by a variant, and the longest 
 
 @dataclass(slots=True)
 class Instance:
-    """One instance of one endpoint as this process sees it. ``idle`` holds connections, the last used at the end."""
+    """One instance of one endpoint as this process sees it. ``idle`` holds connections, the last used at the end.
+    ``first_at``: when it first answered a request with success since it is here, in seconds since the epoch."""
 
     config: InstanceConfig
+    first_at: float | None = None
+    first_told: bool = False
     health: Health = WELL
     idle: list[Upstream] = field(default_factory=list)
 
@@ -135,6 +138,14 @@ class Variant:
         instance.health = failed(instance.health, failure, now)
         if instance.health.until > now:
             self._ejected[instance.config.member.id] = instance.health.until
+
+    def firsts(self) -> dict[str, float]:
+        """Instances that answered their first request since this was asked last, and when."""
+        found = {}
+        for name, one in self.instances.items():
+            if one.first_at is not None and not one.first_told:
+                found[name], one.first_told = one.first_at, True
+        return found
 
     def succeeded(self, instance: Instance, now: float) -> None:
         if instance.health is not WELL:

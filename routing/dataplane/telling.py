@@ -113,10 +113,12 @@ class Teller:
     def _document(self) -> dict[str, Any]:
         in_flight: Counter[str] = Counter()
         ejected: set[str] = set()
+        firsts: dict[str, float] = {}
         told = []
         for endpoint, name, variant in self._variants():
             in_flight.update(variant.in_flight)
             ejected.update(variant.ejected(time.monotonic()))
+            firsts.update(variant.firsts())
             figures = variant.figures.take()
             counted = variant.sketch.take()
             one: dict[str, Any] = {"endpoint": endpoint, "variant": name}
@@ -138,6 +140,7 @@ class Teller:
             "config_version": self._fleet.config.version,
             "in_flight": dict(in_flight),
             "ejected": sorted(ejected),
+            "firsts": firsts,
             "variants": told,
         }
 

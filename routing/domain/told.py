@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from routing.domain.figures import Figures
@@ -32,7 +33,8 @@ class ToldOf:
 @dataclass(frozen=True, slots=True)
 class Told:
     """``number`` rises with every message of one router. ``in_flight`` by instance uid; ``ejected``: those that it
-    leaves out for their failures."""
+    leaves out for their failures; ``firsts``: when those that were new to it first answered with success, in seconds
+    since the epoch."""
 
     router: str
     host: str
@@ -43,6 +45,7 @@ class Told:
     in_flight: Mapping[str, int]
     variants: tuple[ToldOf, ...]
     ejected: tuple[str, ...] = ()
+    firsts: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_told(document: Mapping[str, Any]) -> Told:
@@ -58,6 +61,7 @@ def read_told(document: Mapping[str, Any]) -> Told:
             in_flight=_in_flight(document.get("in_flight", {})),
             variants=tuple(_of(one) for one in _some(document.get("variants", []))),
             ejected=_uids(document.get("ejected", [])),
+            firsts=_firsts(document.get("firsts", {})),
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise NotTold(f"{type(error).__name__} at {str(error)[:60]!r}") from None
@@ -93,6 +97,18 @@ def _uids(found: object) -> tuple[str, ...]:
     if not isinstance(found, list) or len(found) > MOST_INSTANCES:
         raise ValueError("no list of instances")
     return tuple(_shown(uid, 64) for uid in found)
+
+
+def _firsts(found: Mapping[str, Any]) -> dict[str, float]:
+    if len(found) > MOST_INSTANCES:
+        raise ValueError("too many instances")
+    return {_shown(uid, 64): _seconds(at) for uid, at in found.items()}
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ValueError("no time")
+    return float(value)
 
 
 def _whole(value: object) -> int:

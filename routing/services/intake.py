@@ -5,6 +5,7 @@ A crash repeats what was not stored. A message that a router sent twice is count
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.locks import advisory_lock
+from controlplane.serving.answers import Answered, tell_answers
 from controlplane.serving.models import Variant
 from routing.domain.figures import Figures
 from routing.domain.hotset import Counted, merged
@@ -40,6 +42,8 @@ class _Batch:
     windows: dict[tuple[UUID, int, int], Figures] = field(default_factory=dict)
     counted: dict[UUID, list[Counted]] = field(default_factory=dict)
     routers: dict[str, tuple[Told, datetime]] = field(default_factory=dict)
+    requests: Counter[str] = field(default_factory=Counter)  # by the instance that they were sent to
+    firsts: dict[str, datetime] = field(default_factory=dict)
 
 
 def figures_take() -> int:
@@ -81,10 +85,14 @@ def _added_up(messages: list[broker.Message]) -> _Batch:
         numbers[told.router] = told.number
         at = _believed(broker.seconds_of(message_id))  # ids of a stream can be chosen by whoever writes
         batch.routers[told.router] = (told, at)
+        for uid, seconds in told.firsts.items():
+            first = min(_believed(seconds), at)
+            batch.firsts[uid] = min(batch.firsts.get(uid, first), first)
         for one in told.variants:
             if (pk := variants.get((one.endpoint, one.variant))) is None:
                 continue
             batch.counted.setdefault(pk, []).append(one.counted)
+            batch.requests.update(one.figures.instances)
             for seconds in KEPT:
                 key = (pk, seconds, int(at.timestamp()) // seconds * seconds)
                 batch.windows.setdefault(key, Figures()).merge(one.figures)
@@ -115,6 +123,8 @@ def _store(batch: _Batch) -> None:
                 "seen_at": at,
             },
         )
+    uids = sorted(batch.requests.keys() | batch.firsts.keys())
+    tell_answers([Answered(uid, batch.requests[uid], batch.firsts.get(uid)) for uid in uids])
 
 
 def _believed(seconds: float) -> datetime:

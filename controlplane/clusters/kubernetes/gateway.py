@@ -100,7 +100,13 @@ class KubernetesGateway(KubernetesEndpoints):
                 continue
             if (event := self._event(kind, told, told_last)) is not None:
                 yield event
+            yield from self._late(kind, version)
+        yield from self._late(kind, version)
         yield WatchEvent(EventType.BOOKMARK, kind, self._token(kind, version), None)
+
+    def _late(self, kind: Kind, version: str) -> Iterator[WatchEvent]:
+        token = self._token(kind, version)
+        return (WatchEvent(EventType.ADDED, kind, token, one) for one in self._kinds.source(kind).late())
 
     def _event(self, kind: Kind, told: Told, told_last: dict[str, Observed]) -> WatchEvent | None:
         source = self._kinds.source(kind)
@@ -305,8 +311,17 @@ class KubernetesGateway(KubernetesEndpoints):
     def delete_workload(self, namespace: str, name: str) -> None:
         self.client.delete(workload_path(namespace, name))
 
-    def logs(self, consumer_uid: str, max_bytes: int) -> bytes:
-        return pod_logs(self.client, self._kinds.pod_names, consumer_uid, max_bytes)
+    def logs(
+        self,
+        consumer_uid: str,
+        max_bytes: int,
+        *,
+        name: str = "",
+        container: str = "",
+        restart_count: int | None = None,
+    ) -> bytes:
+        known = name or self._kinds.pod_names().get(consumer_uid, "")
+        return pod_logs(self.client, known, consumer_uid, max_bytes, container, restart_count)
 
     # helpers
 

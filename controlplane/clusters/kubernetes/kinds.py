@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -12,6 +12,8 @@ from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import Kind, NotFound, Observed, ObservedNode
 from controlplane.clusters.kubernetes import endpoint_objects, names, objects
 from controlplane.clusters.kubernetes.client import KubeClient
+from controlplane.clusters.kubernetes.pod_events import Launching, pod_event
+from controlplane.clusters.kubernetes.pod_starts import has_launches, observed_pod
 from controlplane.clusters.kubernetes.pods import consumer_of
 from controlplane.clusters.kubernetes.watches import listed
 
@@ -49,6 +51,10 @@ class Source:
     def same(self, before: Observed, now: Observed) -> bool:
         """Whether a modification says nothing new."""
         return before == now
+
+    def late(self) -> Sequence[Observed]:
+        """What came earlier and can be told only now."""
+        return ()
 
 
 class Nodes(Source):
@@ -120,12 +126,45 @@ class Consumers(Source):
         return dataclasses.replace(consumer, node_uid=node_uid), True
 
 
-class Events(Source):
-    path = names.EVENTS
-    query: ClassVar[Mapping[str, object]] = {"fieldSelector": f"source={names.AGENT_MANAGER}"}
+class Pods(Source):
+    """Those whose starts are launches, placed or not."""
+
+    path = names.PODS
+
+    def begin(self) -> None:
+        self.kinds.launching.turn()
 
     def listed(self, item: Json) -> Observed | None:
-        return objects.observed_event(item)
+        pod = observed_pod(item)
+        if pod is not None:
+            self.kinds.launching.add(pod.uid)
+        return pod
+
+
+class Events(Source):
+    """What agents say of their nodes, and what is said of the pods whose starts are launches."""
+
+    path = names.ALL_EVENTS
+    query: ClassVar[Mapping[str, object]] = {"fieldSelector": "reason!=Unhealthy"}
+
+    def begin(self) -> None:
+        launching = self.kinds.launching
+        if launching.is_empty:
+            found, _ = listed(self.kinds.client, names.PODS, {}, _launching_uid, only_metadata=True)
+            launching.learn(found)
+
+    def listed(self, item: Json) -> Observed | None:
+        if objects.reporter_of(item) == names.AGENT_MANAGER:
+            return objects.observed_event(item)
+        event = pod_event(item)
+        return event if event is not None and self.kinds.launching.takes(event) else None
+
+    def late(self) -> Sequence[Observed]:
+        return self.kinds.launching.late()
+
+
+def _launching_uid(item: Json) -> str | None:
+    return str(item["metadata"]["uid"]) if has_launches(item["metadata"]) else None
 
 
 class Endpoints(Source):
@@ -154,10 +193,12 @@ class Kinds:
         self.client = client
         self.node_uids: dict[str, str] = {}
         self.consumers: dict[str, Consumer] = {}
+        self.launching = Launching()
         self._sources: Mapping[Kind, Source] = {
             Kind.NODE: Nodes(self),
             Kind.NODE_CACHE: NodeCaches(self),
             Kind.CONSUMER: Consumers(self),
+            Kind.POD: Pods(self),
             Kind.EVENT: Events(self),
             Kind.ENDPOINT: Endpoints(self, Kind.ENDPOINT),
             Kind.JUMPSTART_MODEL: Endpoints(self, Kind.JUMPSTART_MODEL),

@@ -24,6 +24,7 @@ IMAGES_NAMESPACE = "hearth-images"  # holders of images, which may do nothing bu
 EVENTS_NAMESPACE = "default"  # where the API server wants events about objects without a namespace
 
 WEIGHTS_ANNOTATION = "cache.hearth.dev/weights"  # digests that a pod uses, separated by commas
+ENDPOINT_LABEL = "hearth.dev/endpoint"  # on the pods of an endpoint
 MANIFEST_LABEL = "cache.hearth.dev/manifest"  # the first 63 hex digits of a digest
 ORIGIN_ANNOTATION = "cache.hearth.dev/origin"  # of a manifest: where its bytes can be had, as JSON
 MANAGED_BY = {"app.kubernetes.io/managed-by": "hearth"}
@@ -37,6 +38,7 @@ MANIFESTS = f"/apis/{API_VERSION}/artifactmanifests"
 ROOTS = f"/apis/{API_VERSION}/cacheroots"
 SECRETS = f"/api/v1/namespaces/{NODES_NAMESPACE}/secrets"
 EVENTS = f"/api/v1/namespaces/{EVENTS_NAMESPACE}/events"
+ALL_EVENTS = "/api/v1/events"
 AGENT_PODS = f"/api/v1/namespaces/{NODES_NAMESPACE}/pods"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NODES_NAMESPACE}/daemonsets"
 IMAGE_DAEMON_SETS = f"/apis/apps/v1/namespaces/{IMAGES_NAMESPACE}/daemonsets"

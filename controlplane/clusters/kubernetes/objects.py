@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +15,7 @@ from controlplane.clusters.kubernetes.names import AGENT_MANAGER, API_VERSION, E
 
 Json = Mapping[str, Any]
 MESSAGE_LENGTH = 1000
+_FIELD_PATH = re.compile(r"spec\.(?P<init>initC)?(?(init)|c)ontainers\{(?P<name>[^{}]{1,63})\}")
 
 # What ObservedNode.ready and .schedulable say already; these come and go with every hiccup of a kubelet.
 MIRRORED_TAINTS = frozenset(
@@ -133,6 +135,7 @@ def observed_event(event: Json) -> ClusterEvent | None:
         or time_of(event.get("lastTimestamp"))
         or time_of(metadata.get("creationTimestamp"))
     )
+    first, path = time_of(event.get("firstTimestamp")), _FIELD_PATH.fullmatch(str(about.get("fieldPath") or ""))
     return ClusterEvent(
         uid=metadata["uid"],
         at=at or datetime.fromtimestamp(0, UTC),
@@ -141,7 +144,16 @@ def observed_event(event: Json) -> ClusterEvent | None:
         object_uid=str(about.get("uid", "")),
         reason=str(event.get("reason", "")),
         message=str(event.get("message", "")),
+        first_at=first if first != at else None,
+        container=path["name"] if path else "",
+        init=path is not None and path["init"] is not None,
+        reporter=reporter_of(event),
     )
+
+
+def reporter_of(event: Json) -> str:
+    """The component that wrote a core Event, under either of the names that there are for it."""
+    return str((event.get("source") or {}).get("component") or event.get("reportingComponent") or "")
 
 
 def agent_event(

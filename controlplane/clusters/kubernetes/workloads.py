@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from controlplane.clusters.gateway import NotFound
@@ -19,17 +19,35 @@ def workload_path(namespace: str, name: str) -> str:
     return f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
 
 
-def pod_logs(client: KubeClient, known: Callable[[], Mapping[str, str]], uid: str, max_bytes: int) -> bytes:
-    """The first ``max_bytes`` of the first container's log. NotFound when no pod has the uid."""
-    name = known().get(uid) or _find(client, uid)
-    namespace, _, pod = name.partition("/")
+def pod_logs(
+    client: KubeClient, name: str, uid: str, max_bytes: int, container: str = "", restart_count: int | None = None
+) -> bytes:
+    """See ClusterGateway.logs. The kubelet keeps the log of a container's run, and of the one before it."""
+    namespace, _, pod = (name or _find(client, uid)).partition("/")
+    if not (names.is_object_name(namespace) and names.is_object_name(pod)):
+        raise NotFound(f"{name!r:.80} cannot be the name of a pod.")
     path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
     stored = client.get(path)
     if stored["metadata"]["uid"] != uid:
         raise NotFound(f"Pod {name} is another one now; {uid} is gone.")
-    container = stored["spec"]["containers"][0]["name"]
-    query = {"container": container, "limitBytes": max(1, max_bytes)}
+    container = container or str(stored["spec"]["containers"][0]["name"])
+    query: dict[str, object] = {"container": container, "limitBytes": max(1, max_bytes), "timestamps": "true"}
+    if restart_count is not None and _is_previous(stored, container, restart_count):
+        query["previous"] = "true"
     return client.text(f"{path}/log", query, max_bytes=max_bytes)
+
+
+def _is_previous(pod: Mapping[str, Any], container: str, restart_count: int) -> bool:
+    """Whether it is the last run, and not the one of now. NotFound when it is neither."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    status: Mapping[str, Any] = next((one for one in statuses if one.get("name") == container), {})
+    count, state = int(status.get("restartCount") or 0), status.get("state") or {}
+    waits = not (state.get("running") or state.get("terminated"))
+    if restart_count == (count if waits else count - 1) and (status.get("lastState") or {}).get("terminated"):
+        return True
+    if restart_count == count and not waits:
+        return False
+    raise NotFound(f"Nobody keeps the log of run {restart_count} of {container}.")
 
 
 def _find(client: KubeClient, uid: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from controlplane.clusters.endpoints import CacheMirror, EndpointName, EndpointOwner, MirrorKind, WorkloadStatus
 from controlplane.clusters.gateway import Kind, NotApplicable
 
-QUIET_KINDS = frozenset({Kind.JUMPSTART_MODEL})
+QUIET_KINDS = frozenset({Kind.JUMPSTART_MODEL, Kind.POD})
 """Kinds of which there never is one here, so that nobody need look again and again."""
 
 

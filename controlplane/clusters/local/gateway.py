@@ -184,7 +184,15 @@ class LocalGateway(LocalEndpoints):
     def delete_workload(self, namespace: str, name: str) -> None:
         _no("workloads")
 
-    def logs(self, consumer_uid: str, max_bytes: int) -> bytes:
+    def logs(
+        self,
+        consumer_uid: str,
+        max_bytes: int,
+        *,
+        name: str = "",
+        container: str = "",
+        restart_count: int | None = None,
+    ) -> bytes:
         _no("logs")
 
 
