@@ -50,7 +50,9 @@ class RegisterForm(HearthForm):
         max_length=120, help_text="Letters, digits, - and _. It comes into being with its first version."
     )
     version = forms.CharField(max_length=120, help_text="What a pipeline would call it, for example v3 or 2026-09-01.")
-    connection = forms.ModelChoiceField(SourceConnection.objects.all(), empty_label="Choose where it is stored")
+    connection = forms.ModelChoiceField(
+        SourceConnection.objects.filter(token=None), empty_label="Choose where it is stored"
+    )
     uri = forms.CharField(
         max_length=1500,
         label="Source",

@@ -65,7 +65,7 @@ def _coverage() -> Iterator[Metric]:
     ready_bytes = GaugeMetricFamily("hearth_coverage_ready_bytes", "Required bytes that are ready.", labels=labels)
     for covered in pools_coverage(now=timezone.now()):
         for one in covered.unique:
-            assert one.version.artifact is not None  # only Available versions are counted
+            assert one.version is not None and one.version.artifact is not None  # only Available versions are counted
             found = one.coverage
             names = (covered.pool.cluster.name, covered.pool.name, one.version.full_name)
             values = [*names, one.version.artifact.digest]

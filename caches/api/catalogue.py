@@ -149,7 +149,7 @@ def register(request: Request, model: str, body: Mapping[str, Any]) -> UUID:
 
 
 def _connection(name: str) -> SourceConnection:
-    found = SourceConnection.objects.filter(name=name).first()
+    found = SourceConnection.objects.filter(name=name, token=None).first()
     if found is None:
         detail = f"There is no source connection {name}."
         error = FieldError("source.connection", "unknown", detail)

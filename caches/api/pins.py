@@ -34,7 +34,7 @@ class PinList(ApiRowsView):
     write_scope = Scope.PINS_WRITE
     serializer_class = PinSerializer
     filterset_class = PinFilter
-    ordering_fields = {"created_at": "created_at", "priority": "priority", "model": "version__model__name"}
+    ordering_fields = {"created_at": "created_at", "priority": "priority", "model": "model_name"}
     ordering = "-created_at"
     parameters = {"POST": ("dry_run", "wait")}
 

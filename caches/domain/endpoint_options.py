@@ -16,7 +16,7 @@ PREFIX = "hearth.dev/"
 DEFAULT_HOLD_SECONDS = 3600
 LONGEST_HOLD_SECONDS = 30 * 86400
 _RANGES = {GateType.COUNT: (1, 100_000), GateType.PERCENT: (1, 100), GateType.TIMEOUT: (1, 7 * 86400)}
-_KNOWN = {"gate", "hold-seconds", "connection", "source-secret", "warm-up", "warm-up-seconds"}
+KNOWN = {"gate", "hold-seconds", "connection", "source-secret", "warm-up", "warm-up-seconds"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def read_options(annotations: Mapping[str, Any], problems: Problems) -> tuple[En
         ),
         warm_up=read_warm_up(part, PREFIX),
     )
-    unknown = sorted(ours.keys() - _KNOWN)
+    unknown = sorted(ours.keys() - KNOWN)
     return options, tuple(
         Ignored(f"metadata.annotations.{PREFIX}{name}"[:200], "Hearth knows no such annotation") for name in unknown
     )

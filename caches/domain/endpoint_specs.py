@@ -22,6 +22,7 @@ VERSIONS = ("v1", "v1alpha1")
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 DEFAULT_HOST_PATH = "/opt/dlami/nvme"
 MOST_REPLICAS = 10_000
+PUBLIC_HUB = "SageMakerPublicHub"
 _NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 _NAMESPACE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _MODEL = r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
@@ -52,11 +53,10 @@ class ModelSource:
     bucket: str = ""
     region: str = ""
     file_system: str = ""
-    mount_name: str = ""
     model_id: str = ""  # of the Hub or of JumpStart
     revision: str = ""  # commit of the Hub, version of JumpStart; "" is whatever is current at registration
-    hub: str = ""
     token_secret: tuple[str, str] = ("", "")  # name and key of a Secret of the endpoint's own namespace
+    token_optional: bool = False  # without the Secret it is read anonymously
 
     @property
     def is_cacheable(self) -> bool:
@@ -189,14 +189,17 @@ def _read_jumpstart(body: Part, namespace: str, name: str, options: EndpointOpti
     model_id = model.matched("modelId", _MODEL, "letters, digits and -, at most 63", required=True)
     revision = model.matched("modelVersion", r"[0-9]+(\.[0-9]+){1,3}[-+.a-zA-Z0-9]*", "a version such as 1.0.2")
     instance = server.matched("instanceType", _INSTANCE, "an instance type such as ml.g5.24xlarge", required=True)
-    hub = model.text("modelHubName", "SageMakerPublicHub", longest=255)
+    hub = model.text("modelHubName", PUBLIC_HUB, longest=255)
+    if hub != PUBLIC_HUB:
+        # Another hub may call other bytes by this id.
+        model.refuse("modelHubName", "source-type", f"Models of {PUBLIC_HUB} are read and of no other hub.")
     return EndpointSpec(
         kind=EndpointKind.JUMPSTART,
         namespace=namespace,
         name=name,
         model_name=model_id,
         model_version=revision,
-        source=ModelSource(EndpointSource.JUMPSTART, model_id=model_id, revision=revision, hub=hub),
+        source=ModelSource(EndpointSource.JUMPSTART, model_id=model_id, revision=revision),
         image="",
         replicas=body.integer("replicas", 1, 0, MOST_REPLICAS),
         instance_types=(instance,) if instance else (),
@@ -267,8 +270,7 @@ def _source(config: Part) -> ModelSource:
     if kind is EndpointSource.FSX:
         storage = config.part("fsxStorage", required=True)
         system = storage.matched("fileSystemId", r"[a-zA-Z0-9-]{1,64}", "a file system's id", required=True)
-        mount = storage.matched("mountName", r"[a-zA-Z0-9_-]{1,64}", "a mount's name")
-        return ModelSource(kind, location, file_system=system, mount_name=mount)
+        return ModelSource(kind, location, file_system=system)
     if kind is EndpointSource.HUB:
         return _hub(config.part("huggingFaceModel", required=True), location)
     return ModelSource(kind)
@@ -282,7 +284,7 @@ def _hub(model: Part, location: str) -> ModelSource:
         secret.refuse("namespace", "other-namespace", detail)
     if model.has("tokenSecretRef"):
         named = (
-            secret.matched("name", r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", "a Secret's name"),
+            secret.matched("name", r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", "a Secret's name", required=True),
             secret.matched("key", r"[-._a-zA-Z0-9]{1,253}", "a key of the Secret", required=True),
         )
     return ModelSource(
@@ -291,4 +293,5 @@ def _hub(model: Part, location: str) -> ModelSource:
         model_id=model.matched("modelId", r"[a-zA-Z0-9_.-]+/[a-zA-Z0-9_.-]+", "owner/name", required=True),
         revision=model.matched("commitSHA", "[0-9a-f]{40}", "40 hexadecimal digits"),
         token_secret=named,
+        token_optional=secret.boolean("optional"),
     )

@@ -67,6 +67,7 @@ class StatusFacts:
     message: str = ""
     weights: CacheFacts | None = None
     image: CacheFacts | None = None
+    token: str | None = None  # why its hub token cannot be read, "" where it can; None: it names none
     moved: str = ""  # that the image's tag names another digest now
     work: WorkFacts | None = None
     warm_up: WarmUpFacts | None = None  # None: none is asked for
@@ -137,6 +138,9 @@ def _conditions(facts: StatusFacts, before: Mapping[str, Any]) -> list[Json]:
         made.append(_cached("WeightsCacheReady", facts.weights))
     if facts.image is not None:
         made.append(_cached("ImageCacheReady", facts.image))
+    if facts.token is not None:
+        said = facts.token or "The Secret that the document names is read."
+        made.append(("TokenReadable", "False" if facts.token else "True", "NoToken" if facts.token else "Read", said))
     if facts.moved:
         said = f"{facts.moved} Pods go on with the digest that they have; name the other one in the document to run it."
         made.append(("ImageTagMoved", "True", "TagMoved", said))

@@ -173,6 +173,10 @@ def _ensure(spec: EndpointSpec, served: Served) -> list[Json]:
         for name, key in (("AWS_ACCESS_KEY_ID", "access-key-id"), ("AWS_SECRET_ACCESS_KEY", "secret-access-key")):
             reference = {"name": secret, "key": key, "optional": True}
             environment.append({"name": name, "valueFrom": {"secretKeyRef": reference}})
+    if (name := spec.source.token_secret[0]) and served.source:
+        # A pod whose weights are there starts without the Secret too.
+        reference = {"name": name, "key": spec.source.token_secret[1], "optional": True}
+        environment.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": reference}})
     step: Json = {
         "name": "ensure",
         "image": served.ensure_image,

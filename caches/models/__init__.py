@@ -8,12 +8,14 @@ from caches.models.launches import Launch, LaunchCount, LaunchHour, LaunchObserv
 from caches.models.loop import NodeProjection, PoolLoop, PublishedManifest, UnknownCopy, Webhook, WebhookDelivery
 from caches.models.pins import GateType, Pin
 from caches.models.rollouts import Rollout, ShownMirror
+from caches.models.tokens import EndpointToken
 
 __all__ = [
     "Artifact",
     "CacheEntry",
     "ConsumerSeen",
     "DriftState",
+    "EndpointToken",
     "EntryChange",
     "GateType",
     "Image",
@@ -22,11 +24,11 @@ __all__ = [
     "Launch",
     "LaunchCount",
     "LaunchHour",
-    "LaunchObservation",
-    "Model",
     "LaunchLog",
-    "ModelVersion",
+    "LaunchObservation",
     "LaunchTraffic",
+    "Model",
+    "ModelVersion",
     "NodeProjection",
     "Pin",
     "PoolLoop",

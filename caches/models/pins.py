@@ -23,7 +23,9 @@ class GateType(models.TextChoices):
 
 
 class Pin(Row):
-    version = models.ForeignKey(ModelVersion, on_delete=models.PROTECT, related_name="pins")
+    version = models.ForeignKey(  # none: an endpoint's image alone, whose weights its pods bring along
+        ModelVersion, null=True, on_delete=models.PROTECT, related_name="pins"
+    )
     pools = models.ManyToManyField(NodePool, related_name="pins")
     image = models.ForeignKey(  # what Image among the artifacts means; without one it is the version's own
         "Image", null=True, on_delete=models.PROTECT, related_name="pins"
@@ -69,5 +71,14 @@ class Pin(Row):
                 condition=models.Q(removed_at__isnull=True, endpoint__isnull=False, image__isnull=False),
                 name="caches_one_live_pin_per_endpoint_image",
             ),
+            models.UniqueConstraint(
+                fields=["image", "endpoint"],
+                condition=models.Q(removed_at__isnull=True, version__isnull=True),
+                name="caches_one_live_pin_per_endpoint_image_alone",
+            ),
             models.CheckConstraint(condition=models.Q(priority__lte=1000), name="caches_pin_priority"),
+            models.CheckConstraint(
+                condition=models.Q(version__isnull=False) | models.Q(image__isnull=False, endpoint__isnull=False),
+                name="caches_pin_of_something",
+            ),
         ]

@@ -41,6 +41,7 @@ class Rollout(Row):
     held_until = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     applied_hash = models.CharField(max_length=64, blank=True, default="")  # of the documents applied last
+    pods_number = models.PositiveIntegerField(null=True, help_text="of an earlier one, whose pods it goes on with")
 
     class Meta:
         ordering = ["-id"]
@@ -52,6 +53,11 @@ class Rollout(Row):
                 name="caches_one_live_rollout_per_endpoint",
             ),
         ]
+
+    @property
+    def mark(self) -> str:
+        """The number that its pods carry."""
+        return str(self.pods_number or self.number)
 
 
 class ShownMirror(Row):

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.models import Exists, OuterRef
 
 from caches.domain.pool_view import ArtifactFacts
-from caches.models import ModelVersion, Pin, SourceConnection, VersionState
+from caches.models import EndpointToken, ModelVersion, Pin, SourceConnection, VersionState
 from controlplane.clusters.documents import ArtifactKind
 
 
@@ -25,14 +25,16 @@ class ArtifactOrigin:
 
 
 def artifact_origins(digests: Collection[str]) -> Mapping[str, ArtifactOrigin]:
-    """By digest, in one query. A pinned version is preferred to an unpinned one, then the older one."""
+    """By digest, in one query. A pinned version is preferred to an unpinned one, then the older one; those whose token
+    cannot be read any more come last."""
+    closed = EndpointToken.objects.filter(connection=OuterRef("connection")).exclude(problem="")
     live = Pin.objects.filter(version=OuterRef("pk"), removed_at__isnull=True)
     versions = (
         ModelVersion.objects.filter(state=VersionState.AVAILABLE, artifact__digest__in=list(digests))
-        .annotate(pinned=Exists(live))
+        .annotate(pinned=Exists(live), closed=Exists(closed))
         .select_related("artifact", "model", "connection")
         .defer("artifact__manifest", "metadata", "drift_changed")
-        .order_by("-pinned", "id")
+        .order_by("closed", "-pinned", "id")
     )
     origins: dict[str, ArtifactOrigin] = {}
     for version in versions:

@@ -44,7 +44,7 @@ class ArtifactCoverage:
     """One pinned version, or the ``image`` that serves it, in one pool. ``state``: Warm, Warming, Partial, Degraded,
     Unknown, Suspended or Empty."""
 
-    version: ModelVersion
+    version: ModelVersion | None  # None: an image that nobody's version names
     image: Image | None
     pin_id: UUID
     coverage: Coverage

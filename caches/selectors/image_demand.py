@@ -17,15 +17,14 @@ from caches.domain.images import parse_reference
 from caches.domain.pool_view import ArtifactFacts, EntryView, NodeView
 from caches.models import Image, ImageState, Pin
 from caches.selectors.entry_rows import EntryRow
+from caches.selectors.pin_artifacts import image_named
 from controlplane.clusters.documents import ArtifactKind, EntryState
 from controlplane.clusters.models import ClusterType, Node, NodePool
 
 
 def image_of(pin: Pin) -> Image | None:
     """The image that the pin wants now, with its artifact; None where it wants none or may not have it."""
-    if ArtifactKind.IMAGE not in pin.artifacts:
-        return None
-    image = pin.image or pin.version.image
+    image = image_named(pin)
     if image is None or image.state != ImageState.AVAILABLE or image.withdrawn_at is not None:
         return None
     return image

@@ -49,7 +49,7 @@ def pool_leaving(pool: NodePool, plan: Plan) -> Sequence[Leaving]:
 
 def pins_of(pool: NodePool) -> QuerySet[Pin]:
     """Live pins that want something there: while there are any, the pool cannot be deleted."""
-    rows = Pin.objects.filter(pools=pool, removed_at__isnull=True).select_related("version__model")
+    rows = Pin.objects.filter(pools=pool, removed_at__isnull=True).select_related("version__model", "image")
     return rows.order_by("version__model__name", "version__version")
 
 

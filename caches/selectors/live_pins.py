@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
+from django.db.models import Q
+
 from caches.domain.pool_view import PlacementType
 from caches.models import Artifact, Image, Pin
 from caches.selectors.image_demand import image_of
@@ -23,9 +25,11 @@ class Want(NamedTuple):
 
 
 def live_pins(pools: Collection[NodePool | UUID]) -> Mapping[UUID | None, list[Pin]]:
-    """Pins whose version is Available, in the order of their versions' names, in two queries."""
+    """Pins whose version is Available, in the order of their versions' names, and those of images alone, in two
+    queries."""
     found: dict[UUID | None, list[Pin]] = defaultdict(list)
-    live = Pin.objects.filter(removed_at__isnull=True, version__artifact__isnull=False, pools__in=pools).distinct()
+    known = Q(version__artifact__isnull=False) | Q(version__isnull=True)
+    live = Pin.objects.filter(known, removed_at__isnull=True, pools__in=pools).distinct()
     live = live.select_related("version__model", "version__artifact", "version__image__artifact", "image__artifact")
     live = live.defer("version__artifact__manifest", "version__image__artifact__manifest", "image__artifact__manifest")
     for pin in live.prefetch_related("pools").order_by("version__model__name", "version__version", "pk"):
@@ -36,7 +40,8 @@ def live_pins(pools: Collection[NodePool | UUID]) -> Mapping[UUID | None, list[P
 
 def weights_wanted(pins: Iterable[Pin]) -> list[Want]:
     """The weights among what these pins want."""
-    return [Want(pin, pin.version.artifact) for pin in pins if pin.version.artifact and wants_weights(pin)]
+    found = [(pin, pin.version.artifact) for pin in pins if pin.version is not None and wants_weights(pin)]
+    return [Want(pin, artifact) for pin, artifact in found if artifact is not None]
 
 
 def images_wanted(pins: Iterable[Pin]) -> list[Want]:

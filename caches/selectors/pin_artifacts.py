@@ -18,14 +18,21 @@ def image_named(pin: Pin) -> Image | None:
     """The image that Image among the artifacts means, whatever its state; None where it is not among them."""
     if ArtifactKind.IMAGE not in pin.artifacts:
         return None
-    return pin.image or pin.version.image
+    return pin.image or (pin.version.image if pin.version is not None else None)
+
+
+def pin_name(pin: Pin) -> str:
+    """``model version``; of one without, its image's reference."""
+    if pin.version is not None:
+        return pin.version.full_name
+    return pin.image.reference if pin.image is not None else ""
 
 
 def gate_artifact(pin: Pin) -> Artifact | None:
     """What the pin's gate and its Operations count: its weights, or its image where it wants nothing else. An image
     beside weights never holds anything up."""
     if wants_weights(pin):
-        return pin.version.artifact
+        return pin.version.artifact if pin.version is not None else None
     image = image_named(pin)
     return image.artifact if image is not None else None
 
@@ -33,13 +40,14 @@ def gate_artifact(pin: Pin) -> Artifact | None:
 def gate_name(pin: Pin) -> str:
     """How people call that: ``model version``, or the image's reference."""
     image = None if wants_weights(pin) else image_named(pin)
-    return image.reference if image is not None else pin.version.full_name
+    return image.reference if image is not None else pin_name(pin)
 
 
 def pin_artifacts(pin: Pin) -> list[Artifact]:
     """Everything that it wants, in the order of the kinds."""
     image = image_named(pin)
-    found = [pin.version.artifact if wants_weights(pin) else None, image.artifact if image is not None else None]
+    weights = pin.version.artifact if pin.version is not None and wants_weights(pin) else None
+    found = [weights, image.artifact if image is not None else None]
     return [artifact for artifact in found if artifact is not None]
 
 

@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Count, Max, Prefetch, QuerySet
+from django.db.models import Count, Max, Prefetch, QuerySet, Value
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from caches.domain.demand import required_count, selects
@@ -52,6 +53,7 @@ def pins_list(*, targets: Targets = None) -> QuerySet[Pin]:
     """Live pins with version, artifact and pools; a pin is visible when one of its pools is."""
     related = ("version__model", "version__artifact", "version__image__artifact", "image__artifact", "endpoint")
     rows = Pin.objects.filter(removed_at__isnull=True).select_related(*related)
+    rows = rows.annotate(model_name=Coalesce("version__model__name", Value("")))
     if targets is not None:
         visible = Pin.objects.filter(targets_filter(targets, cluster="pools__cluster__name", pool="pools__name"))
         rows = rows.filter(pk__in=visible.values("pk"))

@@ -123,7 +123,11 @@ def _pins(pool: NodePool, without: Collection[UUID]) -> tuple[PinView, ...]:
         .defer("version__artifact__manifest")
         .order_by("id")
     )
-    weights = [pin_view(pin, digest=pin.version.artifact.digest) for pin in rows if pin.version.artifact]
+    weights = [
+        pin_view(pin, digest=pin.version.artifact.digest)
+        for pin in rows
+        if pin.version is not None and pin.version.artifact is not None
+    ]
     images = [
         pin_view(pin, digest=image.artifact.digest, kind=ArtifactKind.IMAGE)
         for pin, image in image_pins(pool, without)

@@ -47,12 +47,14 @@ def draft_pin(spec: PinSpec, *, now: datetime, pin: Pin | None = None) -> Pin:
 
 
 def plans_with(
-    draft: Pin, version: ModelVersion, pools: Iterable[NodePool], *, now: datetime, without: Iterable[UUID] = ()
+    draft: Pin, version: ModelVersion | None, pools: Iterable[NodePool], *, now: datetime, without: Iterable[UUID] = ()
 ) -> tuple[Plan, ...]:
     """One plan for each pool as if ``draft`` existed and the pins in ``without`` did not."""
-    assert version.artifact is not None
     draft.version = version
-    extra = [pin_view(draft, digest=version.artifact.digest)] if wants_weights(draft) else []
+    extra = []
+    if version is not None and wants_weights(draft):
+        assert version.artifact is not None
+        extra = [pin_view(draft, digest=version.artifact.digest)]
     image = image_of(draft)
     images = (
         ()

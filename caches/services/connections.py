@@ -13,13 +13,13 @@ from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError, Q
 from django.utils import timezone
 
-from caches.models import SourceConnection
+from caches.models import EndpointToken, SourceConnection
 from caches.services.connection_rules import connection_problems
 from caches.services.pool_rounds import pools_mark_dirty
+from caches.services.token_reading import connection_secret
 from caches.sources import open_registry, open_source
 from caches.sources.base import Source
 from caches.sources.registry import RegistryClient
-from caches.sources.secrets import read_secret
 from controlplane.audit.services import Actor, audit_write
 from controlplane.celery import publish_on_commit
 from controlplane.clusters.documents import ConnectionSpec, Reason, SourceType
@@ -68,7 +68,7 @@ def connection_source(connection: SourceConnection) -> Iterator[Source]:
         _refuse(connection_problems(connection))
     source = open_source(
         connection_spec(connection),
-        read_secret(connection.secret_name),
+        connection_secret(connection),
         allow_private=settings.SOURCE_PRIVATE_ADDRESSES,
     )
     try:
@@ -89,7 +89,7 @@ def connection_registry(connection: SourceConnection | None) -> RegistryClient:
             next_step="Name a connection of type Registry, or none.",
             errors=[FieldError("connection", "connection:user:no-registry", "It must be of type Registry.")],
         )
-    return open_registry(connection_spec(connection), read_secret(connection.secret_name), allow_private=private)
+    return open_registry(connection_spec(connection), connection_secret(connection), allow_private=private)
 
 
 def connection_create(
@@ -240,6 +240,13 @@ def _locked(connection_id: UUID, if_updated_at: datetime | None) -> SourceConnec
     connection = SourceConnection.objects.select_for_update().filter(pk=connection_id).first()
     if connection is None:
         raise _missing()
+    token = EndpointToken.objects.select_related("base").filter(connection=connection).first()
+    if token is not None:
+        raise Clash(
+            "connection:user:of-endpoints",
+            f"{connection.name} belongs to the endpoints of namespace {token.namespace} that bring a token along.",
+            next_step=f"Change {token.base.name}, which it follows; it goes with the last of these endpoints.",
+        )
     if if_updated_at is not None and connection.updated_at != if_updated_at:
         raise Stale(
             "connection:user:changed-meanwhile",

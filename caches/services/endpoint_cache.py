@@ -88,7 +88,7 @@ def _is_pinned(endpoint: Endpoint) -> bool:
     metadata = {"name": endpoint.name, "namespace": endpoint.namespace, "annotations": endpoint.annotations}
     document = {"apiVersion": f"{GROUP}/v1", "kind": endpoint.kind, "metadata": metadata, "spec": endpoint.document}
     spec = read_endpoint(document).spec
-    version = version_known(spec=spec) if spec is not None else None
+    version = version_known(cluster=endpoint.cluster, spec=spec) if spec is not None else None
     return version is not None and Pin.objects.filter(version=version, removed_at__isnull=True).exists()
 
 

@@ -44,11 +44,13 @@ def pin_ensure(*, endpoint: Endpoint, spec: EndpointSpec, version: ModelVersion,
     return _ensure(endpoint, wanted)
 
 
-def image_pin_ensure(*, endpoint: Endpoint, version: ModelVersion, image: Image, targets: CacheTargets) -> Pinned:
-    """Its pin of the image that serves the version: of its own, so that each cache is switched by itself, and the
-    images of two rollouts of the same weights stand side by side."""
+def image_pin_ensure(
+    *, endpoint: Endpoint, version: ModelVersion | None, image: Image, targets: CacheTargets
+) -> Pinned:
+    """Its pin of the image that serves the version (None: weights that no version has): of its own, so that each cache
+    is switched by itself, and the images of two rollouts of the same weights stand side by side."""
     wanted = PinSpec(
-        version_id=version.pk,
+        version_id=version.pk if version is not None else None,
         pool_ids=tuple(sorted(pool.pk for pool in targets.pools if holds_images(pool))),
         artifacts=(ArtifactKind.IMAGE,),
         image_id=image.pk,

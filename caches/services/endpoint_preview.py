@@ -58,7 +58,7 @@ def endpoint_preview(*, cluster: Cluster, document: Mapping[str, Any]) -> Endpoi
     targets, now = cache_targets(cluster, spec), timezone.now()
     with _undone():
         # Before anything is locked: its source may take its time.
-        registered = version_of(spec=spec)
+        registered = version_of(cluster=cluster, spec=spec)
     version = registered.version
     obstacles = [*_closed(cluster, document), *_unregistered(registered)]
     with _undone():

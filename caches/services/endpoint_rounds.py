@@ -9,12 +9,13 @@ import structlog
 from django.utils import timezone
 
 from caches.domain.endpoint_specs import GROUP, EndpointReading, read_endpoint
-from caches.models import ShownMirror
+from caches.models import EndpointToken, ShownMirror
 from caches.selectors.endpoints import namesake
 from caches.services.endpoint_mirrors import image_mirrors_write
 from caches.services.endpoint_release import endpoint_release
 from caches.services.endpoint_serving import Outcome, endpoint_serve, name_taken, own_name, refused_outcome
 from caches.services.endpoint_shown import endpoint_show
+from caches.services.endpoint_tokens import tokens_release
 from controlplane.clusters.endpoints import FINALIZER, EndpointOwner
 from controlplane.clusters.gateway import ClusterGateway, Conflict, GatewayError, Refused
 from controlplane.clusters.models import Cluster
@@ -26,9 +27,10 @@ log = structlog.get_logger(__name__)
 
 
 def clusters_with_endpoints() -> list[UUID]:
-    """Clusters that have an endpoint to look after, or show the cache of one."""
+    """Clusters that have an endpoint to look after, show the cache of one, or have its token."""
     rows = Endpoint.objects.filter(gone_at__isnull=True).exclude(kind=STATIC_KIND).values_list("cluster_id", flat=True)
-    return sorted({*rows, *ShownMirror.objects.values_list("cluster_id", flat=True)})
+    left = (model.objects.values_list("cluster_id", flat=True) for model in (ShownMirror, EndpointToken))
+    return sorted({*rows, *(cluster_id for ids in left for cluster_id in ids)})
 
 
 def endpoints_round(*, cluster_id: UUID) -> int:
@@ -42,6 +44,7 @@ def endpoints_round(*, cluster_id: UUID) -> int:
         rows = Endpoint.objects.filter(cluster=cluster, gone_at__isnull=True).exclude(kind=STATIC_KIND)
         try:
             if gateway.endpoint_owner() is not EndpointOwner.HEARTH:
+                tokens_release(cluster=cluster, gateway=gateway)  # also where the kinds were taken away
                 return 0
         except GatewayError as error:
             log.warning("endpoints.unanswered", cluster=cluster.name, error=str(error)[:300])
@@ -55,9 +58,10 @@ def endpoints_round(*, cluster_id: UUID) -> int:
                 # The others are looked at all the same; this one is again in the next round.
                 log.warning("endpoint.unanswered", endpoint=endpoint.full_name, error=str(error)[:300])
         try:
+            tokens_release(cluster=cluster, gateway=gateway)
             image_mirrors_write(cluster=cluster, gateway=gateway, now=timezone.now())
         except GatewayError as error:
-            log.warning("endpoints.mirrors-unanswered", cluster=cluster.name, error=str(error)[:300])
+            log.warning("endpoints.unanswered", cluster=cluster.name, error=str(error)[:300])
         return done
 
 

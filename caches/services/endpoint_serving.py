@@ -23,7 +23,8 @@ from caches.services.connections import connection_spec
 from caches.services.endpoint_images import EndpointImage, endpoint_image
 from caches.services.endpoint_jumpstart import served_spec
 from caches.services.endpoint_pins import Pinned, pin_ensure, pins_release
-from caches.services.endpoint_versions import Registered, version_of
+from caches.services.endpoint_tokens import token_follow
+from caches.services.endpoint_versions import Registered, base_place, version_of
 from caches.services.rollouts import rollout_begin, rollout_step, serving
 from controlplane.clusters import codec
 from controlplane.clusters.endpoints import ROLLOUT_ANNOTATION, EndpointName, WorkloadStatus
@@ -85,7 +86,8 @@ def endpoint_serve(
     now = timezone.now()
     rollout = rollout_begin(endpoint=endpoint, spec=spec)
     targets = cache_targets(endpoint.cluster, spec)
-    registered = _registered(rollout, spec, now)
+    token = _token(endpoint, spec, gateway, now)
+    registered = _registered(endpoint, rollout, spec, now)
     warming = _warm(endpoint, spec, rollout, registered, targets, now)
     spec = served_spec(spec, registered.version)
     image = endpoint_image(
@@ -109,6 +111,7 @@ def endpoint_serve(
         reason=rollout.reason,
         message=rollout.message,
         weights=weights,
+        token=token,
         image=image.cache,
         moved=image.moved,
         work=_work(rollout, work),
@@ -117,7 +120,16 @@ def endpoint_serve(
     return Outcome(status, spec, targets, weights)
 
 
-def _registered(rollout: Rollout, spec: EndpointSpec, now: datetime) -> Registered:
+def _token(endpoint: Endpoint, spec: EndpointSpec, gateway: ClusterGateway, now: datetime) -> str | None:
+    """Why the token that the document names cannot be read, "" where it can; None where it names none."""
+    base = base_place(spec) if spec.source.token_secret[0] else ""
+    if isinstance(base, str):
+        return None
+    token = token_follow(cluster=endpoint.cluster, spec=spec, base=base.connection, gateway=gateway, now=now)
+    return "" if token.missing and spec.source.token_optional else token.problem
+
+
+def _registered(endpoint: Endpoint, rollout: Rollout, spec: EndpointSpec, now: datetime) -> Registered:
     """The rollout's version, looked for while it has none; not every round when that failed."""
     if rollout.version_id is not None:
         rows = ModelVersion.objects.select_related("model", "artifact", "connection").defer("artifact__manifest")
@@ -126,7 +138,7 @@ def _registered(rollout: Rollout, spec: EndpointSpec, now: datetime) -> Register
             return Registered(found)
     if rollout.reason == "VersionRefused" and now - rollout.updated_at < ASK_AGAIN:
         return Registered(refused=rollout.message)
-    found_now = version_of(spec=spec)
+    found_now = version_of(cluster=endpoint.cluster, spec=spec)
     if found_now.version is not None:
         Rollout.objects.filter(pk=rollout.pk).update(version=found_now.version)
         rollout.version = found_now.version
@@ -170,7 +182,7 @@ def _facts(
 ) -> RolloutFacts:
     seen = None
     if work is not None:
-        current = work.observed and work.rollout == str(rollout.number)
+        current = work.observed and work.rollout == rollout.mark
         seen = WorkloadFacts(current, work.wanted, work.updated, work.available, work.total, work.failed)
     known = registered.version is not None or not registered.wanted
     return RolloutFacts(
@@ -213,8 +225,6 @@ def _apply(
     gateway: ClusterGateway,
 ) -> None:
     """Write what serves, when it is not what was written last or when it is gone."""
-    if not settings.AGENT_IMAGE:
-        raise Refused("HEARTH_AGENT_IMAGE is not set, so that no pod can make its weights present.")
     owner = {"apiVersion": f"{GROUP}/v1", "kind": endpoint.kind, "name": endpoint.name, "uid": endpoint.uid}
     served = Served(
         image=image.reference,
@@ -224,10 +234,10 @@ def _apply(
         source=_pod_source(version),
     )
     made = copy.deepcopy(deployment(spec, served, owner=owner))
-    made["spec"]["template"]["metadata"]["annotations"][ROLLOUT_ANNOTATION] = str(rollout.number)
+    made["spec"]["template"]["metadata"]["annotations"][ROLLOUT_ANNOTATION] = rollout.mark
     answered = service(spec, owner=owner)
     mark = hashlib.sha256(json.dumps([made, answered], sort_keys=True).encode()).hexdigest()
-    if mark == rollout.applied_hash and work is not None and work.rollout == str(rollout.number):
+    if mark == rollout.applied_hash and work is not None and work.rollout == rollout.mark:
         return
     gateway.apply_served(made, answered)
     Rollout.objects.filter(pk=rollout.pk).update(applied_hash=mark)
@@ -242,7 +252,7 @@ def _pod_source(version: ModelVersion | None) -> str:
 
 
 def _weights(spec: EndpointSpec, targets: CacheTargets, warming: _Warming) -> CacheFacts | None:
-    if not spec.cache.weights:
+    if not spec.cache.weights or not spec.source.is_cacheable:
         return None
     if not targets.pools:
         return CacheFacts("Failed", 0, 0, targets.why)
@@ -260,6 +270,6 @@ def _warm_up(endpoint: Endpoint) -> WarmUpFacts:
 def _work(rollout: Rollout, work: WorkloadStatus | None) -> WorkFacts | None:
     if work is None:
         return None
-    current = work.observed and work.rollout == str(rollout.number)
+    current = work.observed and work.rollout == rollout.mark
     complete = current and work.wanted == work.updated == work.total and work.available >= work.wanted
     return WorkFacts(work.total, work.wanted, work.available, complete, work.failed)

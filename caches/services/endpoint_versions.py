@@ -10,8 +10,10 @@ from caches.domain.endpoint_specs import EndpointSource, EndpointSpec
 from caches.models import ModelVersion, SourceConnection, VersionState
 from caches.services.catalogue import version_register
 from caches.services.endpoint_jumpstart import author_of, jumpstart_address, jumpstart_problem
+from caches.services.endpoint_tokens import token_known
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.documents import SourceType
+from controlplane.clusters.models import Cluster
 from controlplane.errors import HearthError
 
 _TYPES = {
@@ -32,16 +34,21 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
+    """A connection, and an address as that connection reads it."""
+
     connection: SourceConnection
     uri: str
 
 
-def version_of(*, spec: EndpointSpec) -> Registered:
-    """The version that holds what the document names, registering it the first time. Repeating it is harmless."""
+def version_of(*, cluster: Cluster, spec: EndpointSpec) -> Registered:
+    """The version that holds what the document names, registering it the first time. Repeating it is harmless.
+
+    Where the document names a token, that is followed first (endpoint_tokens.token_follow).
+    """
     if not spec.source.is_cacheable:
         return Registered(wanted=False)
-    place = _place(spec)
+    place = _place(cluster, spec)
     if isinstance(place, str):
         return Registered(refused=place)
     name = version_name(spec, place.connection.name)
@@ -66,16 +73,16 @@ def version_of(*, spec: EndpointSpec) -> Registered:
     return Registered()
 
 
-def version_known(*, spec: EndpointSpec) -> ModelVersion | None:
+def version_known(*, cluster: Cluster, spec: EndpointSpec) -> ModelVersion | None:
     """The version where it is registered and Available; registers nothing."""
-    place = _place(spec) if spec.source.is_cacheable else ""
+    place = _place(cluster, spec) if spec.source.is_cacheable else ""
     if isinstance(place, str):
         return None
     found = _known(place, version_name(spec, place.connection.name))
     return found if found is not None and found.state == VersionState.AVAILABLE else None
 
 
-def _known(place: _Place, name: tuple[str, str]) -> ModelVersion | None:
+def _known(place: Place, name: tuple[str, str]) -> ModelVersion | None:
     """One of the very place, or of the name that the place has."""
     rows = ModelVersion.objects.filter(connection=place.connection, uri=place.uri)
     rows = rows.filter(allow_patterns=[], ignore_patterns=[]).exclude(state=VersionState.REFUSED)
@@ -100,11 +107,25 @@ def _named(name: tuple[str, str]) -> ModelVersion | None:
     return rows.select_related("model", "artifact", "connection").defer("artifact__manifest").first()
 
 
-def _place(spec: EndpointSpec) -> _Place | str:
+def _place(cluster: Cluster, spec: EndpointSpec) -> Place | str:
     """Where it is read through, or the sentence that says what is missing."""
+    place = base_place(spec)
+    if isinstance(place, str) or not spec.source.token_secret[0]:
+        return place
+    token = token_known(cluster=cluster, spec=spec, base=place.connection)
+    if token is None:
+        return "The Secret of its token is read once the document is applied."
+    if not token.problem:
+        return Place(token.connection, place.uri)
+    return place if token.missing and spec.source.token_optional else token.problem
+
+
+def base_place(spec: EndpointSpec) -> Place | str:
+    """Where administrators have it read, or the sentence that says what is missing."""
     source = spec.source
     wanted = _TYPES[source.type]
-    rows = SourceConnection.objects.filter(type=wanted).order_by("name")
+    # Those with a token of somebody's are for nobody who does not name that very token.
+    rows = SourceConnection.objects.filter(type=wanted, token=None).order_by("name")
     if spec.options.connection:
         rows = rows.filter(name=spec.options.connection)
     closed = ""
@@ -112,7 +133,7 @@ def _place(spec: EndpointSpec) -> _Place | str:
         if (uri := _uri(spec, connection)) is None:
             continue
         if not connection.namespaces or spec.namespace in connection.namespaces:
-            return _Place(connection, uri)
+            return Place(connection, uri)
         closed = connection.name
     if closed:
         return (

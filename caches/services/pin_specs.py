@@ -25,7 +25,7 @@ MAX_NUMBER = 2**31 - 1  # of a column
 class PinSpec:
     """The editable fields of a pin. ``gate_value``: nodes for Count, percent for Percent, seconds for Timeout."""
 
-    version_id: UUID
+    version_id: UUID | None  # None: of an endpoint's image alone
     pool_ids: tuple[UUID, ...]
     artifacts: tuple[ArtifactKind, ...] = (ArtifactKind.WEIGHTS,)
     image_id: UUID | None = None  # what Image among the artifacts means; None: the version's own
@@ -90,28 +90,31 @@ def spec_document(spec: PinSpec, pools: list[NodePool]) -> dict[str, Any]:
     fields = spec_fields(spec)
     for name in ("window_start", "window_end", "needed_at"):
         fields[name] = fields[name].isoformat() if fields[name] is not None else None
-    fields["version_id"] = str(spec.version_id)
+    fields["version_id"] = str(spec.version_id) if spec.version_id else None
     fields["image_id"] = str(spec.image_id) if spec.image_id else None
     return {"pools": sorted(pool.full_name for pool in pools), **fields}
 
 
-def spec_check(spec: PinSpec) -> tuple[ModelVersion, list[NodePool]]:
-    """The version and pools of a valid spec, in id order. Raises Invalid with every wrong field, or Clash."""
-    version = ModelVersion.objects.select_related("model", "artifact").filter(pk=spec.version_id).first()
+def spec_check(spec: PinSpec) -> tuple[ModelVersion | None, list[NodePool]]:
+    """The version (None: of an image alone) and pools of a valid spec, in id order. Raises Invalid with every wrong
+    field, or Clash."""
+    rows = ModelVersion.objects.select_related("model", "artifact")
+    version = rows.filter(pk=spec.version_id).first() if spec.version_id is not None else None
     pools = list(NodePool.objects.select_related("cluster").filter(pk__in=spec.pool_ids).order_by("pk"))
     errors = list(_field_errors(spec))
-    if version is None:
+    image_alone = spec.version_id is None and spec.image_id is not None and spec.artifacts == (ArtifactKind.IMAGE,)
+    if version is None and not image_alone:
         errors.append(FieldError("version", "pin:user:no-such-version", "There is no such version."))
     if len(pools) != len(set(spec.pool_ids)):
         errors.append(FieldError("pools", "pin:user:no-such-pool", "At least one of the pools does not exist."))
-    if errors or version is None:
+    if errors:
         raise Invalid(
             "pin:user:invalid",
             " ".join(error.detail for error in errors),
             next_step="Correct the fields listed in errors and send the request again.",
             errors=errors,
         )
-    if version.state != VersionState.AVAILABLE or version.artifact is None:
+    if version is not None and (version.state != VersionState.AVAILABLE or version.artifact is None):
         raise Clash(
             "pin:user:version-not-available",
             f"{version.full_name} is {version.state}, so nothing of it can be warmed yet.",
@@ -121,7 +124,7 @@ def spec_check(spec: PinSpec) -> tuple[ModelVersion, list[NodePool]]:
     return version, pools
 
 
-def _image_check(version: ModelVersion, spec: PinSpec, pools: list[NodePool]) -> None:
+def _image_check(version: ModelVersion | None, spec: PinSpec, pools: list[NodePool]) -> None:
     """Clash where the spec names Image and there is none that may be warmed, or nodes that hold none."""
     if ArtifactKind.IMAGE not in spec.artifacts:
         return
@@ -132,12 +135,12 @@ def _image_check(version: ModelVersion, spec: PinSpec, pools: list[NodePool]) ->
             f"The nodes of {', '.join(folders)} are folders: they hold no images.",
             next_step="Pin the weights alone there.",
         )
-    key = spec.image_id or version.image_id
+    key = spec.image_id or (version.image_id if version is not None else None)
     image = Image.objects.filter(pk=key).first() if key is not None else None
     if image is None:
         raise Clash(
             "pin:user:no-image",
-            f"No image serves {version.full_name}, so none can be warmed.",
+            f"No image serves {version.full_name if version is not None else 'it'}, so none can be warmed.",
             next_step="Say which image serves the version, or pin its weights alone.",
         )
     if image.state != ImageState.AVAILABLE:
@@ -154,8 +157,8 @@ def _image_check(version: ModelVersion, spec: PinSpec, pools: list[NodePool]) ->
         )
 
 
-def _wants_already(version: ModelVersion, spec: PinSpec) -> bool:
-    """Whether a pin of the version wants this image already: a revocation is for new pins."""
+def _wants_already(version: ModelVersion | None, spec: PinSpec) -> bool:
+    """Whether a pin of the version (or of none) wants this image already: a revocation is for new pins."""
     live = Pin.objects.filter(version=version, removed_at__isnull=True, artifacts__contains=[ArtifactKind.IMAGE])
     return live.filter(image=spec.image_id).exists()
 

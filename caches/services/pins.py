@@ -15,7 +15,7 @@ from django.utils import timezone
 from caches.domain.plans import Plan
 from caches.models import CacheEntry, ModelVersion, Pin, PoolLoop
 from caches.selectors.labelled import labelled
-from caches.selectors.pin_artifacts import gate_artifact, gate_name, pin_artifacts
+from caches.selectors.pin_artifacts import gate_artifact, gate_name, pin_artifacts, pin_name
 from caches.services.admission import admit, can_open, draft_pin, node_name, plans_with, target_specs
 from caches.services.eviction_requests import evictions_withdraw
 from caches.services.pin_specs import PinSpec, spec_check, spec_document, spec_fields, spec_of
@@ -23,7 +23,7 @@ from caches.services.pool_rounds import pools_mark_dirty
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.models import NodePool
-from controlplane.errors import Clash, HearthError, Missing, Stale
+from controlplane.errors import Clash, HearthError, Invalid, Missing, Stale
 from controlplane.locks import deadlock_retried
 from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind
 from controlplane.operations.services import TargetSpec, operation_cancel, operation_start
@@ -59,6 +59,8 @@ def pin_create(*, actor: Actor, spec: PinSpec, endpoint_id: UUID | None = None) 
     """
     version, pools = spec_check(spec)
     # Asked first, so that an ordinary duplicate is no error in the log of PostgreSQL; the constraint decides races.
+    if version is None and endpoint_id is None:
+        raise Invalid("pin:user:invalid", "A pin of an image alone is an endpoint's.", next_step="Name a version.")
     whose = Q(endpoint_id=endpoint_id, image_id=spec.image_id) if endpoint_id else Q(endpoint__isnull=True)
     if Pin.objects.filter(whose, version=version, removed_at__isnull=True).exists():
         raise _pinned(version)
@@ -190,7 +192,7 @@ def _set_suspended(actor: Actor, pin_id: UUID, *, suspended: bool) -> Pin:
 
 
 def _admit_change(
-    pin: Pin, version: ModelVersion, before: PinSpec, spec: PinSpec, pools: list[NodePool]
+    pin: Pin, version: ModelVersion | None, before: PinSpec, spec: PinSpec, pools: list[NodePool]
 ) -> tuple[Plan, ...]:
     now = timezone.now()
     draft = draft_pin(spec, now=now, pin=pin)
@@ -293,10 +295,10 @@ def _cancel_warming(actor: Actor, pin: Pin) -> None:
             continue  # it ended meanwhile
 
 
-def _pinned(version: ModelVersion) -> Clash:
+def _pinned(version: ModelVersion | None) -> Clash:
     return Clash(
         "pin:user:exists",
-        f"{version.full_name} is already pinned.",
+        f"{version.full_name if version is not None else 'The image'} is already pinned.",
         next_step="Change the existing pin: add pools to it or raise its priority.",
     )
 
@@ -309,7 +311,7 @@ def _audit(
     actor: Actor,
     action: str,
     pin: Pin,
-    version: ModelVersion,
+    version: ModelVersion | None,
     before: Mapping[str, Any] | None,
     after: Mapping[str, Any] | None,
     operation: Operation | None,
@@ -319,7 +321,7 @@ def _audit(
         action=action,
         object_type="pin",
         object_id=str(pin.pk),
-        object_name=version.full_name,
+        object_name=version.full_name if version is not None else pin_name(pin),
         before=before,
         after=after,
         operation_id=operation.pk if operation else None,

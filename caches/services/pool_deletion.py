@@ -21,6 +21,7 @@ from caches.domain.planning import plan
 from caches.domain.plans import Plan
 from caches.domain.text import plural
 from caches.models import CacheEntry, NodeProjection, Pin, PoolLoop
+from caches.selectors.pin_artifacts import pin_name
 from caches.selectors.pool_view import has_leftovers, pool_view
 from caches.services.admission import node_name
 from caches.services.pool_rounds import pools_mark_dirty
@@ -222,8 +223,8 @@ def _get(pool_id: UUID) -> NodePool:
 
 
 def _refuse_pinned(pool: NodePool) -> None:
-    pins = Pin.objects.filter(pools=pool, removed_at=None).select_related("version__model").order_by("id")[:6]
-    names = [pin.version.full_name for pin in pins]
+    pins = Pin.objects.filter(pools=pool, removed_at=None).select_related("version__model", "image").order_by("id")[:6]
+    names = [pin_name(pin) for pin in pins]
     if names:
         more = " and others" if len(names) > 5 else ""
         raise Clash(

@@ -15,7 +15,7 @@ from django.db import transaction
 
 from caches.domain.manifests import manifest_decode
 from caches.domain.states import NO_MANIFEST
-from caches.models import Artifact, CacheEntry, ModelVersion, PoolLoop, PublishedManifest, VersionState
+from caches.models import Artifact, CacheEntry, EndpointToken, ModelVersion, PoolLoop, PublishedManifest, VersionState
 from caches.selectors.artifact_facts import ArtifactOrigin, artifact_origins
 from caches.services.connections import connection_spec
 from caches.services.round_budget import RoundBudget
@@ -113,6 +113,7 @@ def published_forget(cluster: Cluster) -> None:
     """Publish everything again in the next round: another cluster is at this address now, and holds nothing."""
     with transaction.atomic():
         PublishedManifest.objects.filter(cluster=cluster).delete()
+        EndpointToken.objects.filter(cluster=cluster).update(content_mac="", written_at=None, read_at=None)
         # Locked in id order, as everywhere, so that two callers never wait for each other.
         locked = PoolLoop.objects.select_for_update(no_key=True).filter(pool__cluster=cluster).order_by("id")
         PoolLoop.objects.filter(pk__in=list(locked.values_list("pk", flat=True))).update(agent_hash="")
@@ -122,7 +123,10 @@ def secrets_read(connections: Mapping[str, ConnectionSpec]) -> tuple[dict[str, M
     """Credentials by secret name, and a sentence for each that cannot be read."""
     found: dict[str, Mapping[str, str]] = {}
     problems = []
-    for name in sorted({spec.secret_name for spec in connections.values() if spec.secret_name}):
+    # Tokens of endpoints are nowhere here: agents are given them by whoever follows those endpoints.
+    tokens = EndpointToken.objects.filter(connection__name__in=list(connections))
+    theirs = set(tokens.values_list("connection__secret_name", flat=True))
+    for name in sorted({spec.secret_name for spec in connections.values() if spec.secret_name} - theirs):
         try:
             found[name] = read_secret(name)
         except HearthError as error:

@@ -33,15 +33,13 @@ def rollout_begin(*, endpoint: Endpoint, spec: EndpointSpec) -> Rollout:
         if again is not None and again != newest:
             return again
         now = timezone.now()
-        before, image = serving(endpoint), None
+        before = serving(endpoint)
+        back = _within_reach(before, spec)
         for row in Rollout.objects.filter(endpoint=endpoint, state__in=LIVE_STATES):
             _end(row, RolloutState.SUPERSEDED, "NewerSpec", NEWER, now)
-        if before is not None and before.state == RolloutState.HOLDING:
-            held = before.previous
-            if held is not None and (held.source, held.image) == spec.served:
-                message = "The endpoint went back to the version before."
-                _end(before, RolloutState.ROLLED_BACK, "RolledBack", message, now)
-                image = held.resolved_image  # what is held, whatever its tag names by now
+        if before is not None and before.state == RolloutState.HOLDING and back not in (None, before):
+            message = "The endpoint went back to the version before."
+            _end(before, RolloutState.ROLLED_BACK, "RolledBack", message, now)
         last = Rollout.objects.filter(endpoint=endpoint).aggregate(last=Max("number"))["last"]
         made = Rollout.objects.create(
             endpoint=endpoint,
@@ -49,16 +47,40 @@ def rollout_begin(*, endpoint: Endpoint, spec: EndpointSpec) -> Rollout:
             generation=endpoint.generation,
             source=spec.source.text,
             image=spec.image,
-            resolved_image=image,
             parts=served_parts(endpoint),
-            previous=before,
             state_since=now,
+            **_return(before, back, now),
         )
         _audit(SYSTEM, "rollout.begin", made, None, {"source": made.source, "image": made.image})
     return made
 
 
 _NOT_ITS_WAY = (RolloutState.SUPERSEDED, RolloutState.ROLLED_BACK)
+
+
+def _within_reach(before: Rollout | None, spec: EndpointSpec) -> Rollout | None:
+    """The rollout that served what is asked for, where its pods may still be there: what serves, or what that one is
+    about to replace, failed to replace, or replaced and holds."""
+    if before is None:
+        return None
+    near = [before] if before.state == RolloutState.DONE else [before, before.previous]
+    for row in near:
+        if row is not None and row.state != RolloutState.FAILED and (row.source, row.image) == spec.served:
+            return row
+    return None
+
+
+def _return(before: Rollout | None, back: Rollout | None, now: datetime) -> dict[str, Any]:
+    """What a new rollout takes over. Going back, it runs the very image of then, whatever its tag names by now, and
+    its pods carry the number of then, so that none that is still there is replaced."""
+    if before is None or back is None:
+        return {"previous": before}
+    same = {"resolved_image": back.resolved_image, "pods_number": back.pods_number or back.number}
+    if back != before:
+        return {**same, "previous": before}
+    # It serves: nothing has to be waited for.
+    opened = {"state": RolloutState.SWITCHING, "opened_at": now, "version": before.version}
+    return {**same, **opened, "previous": before.previous}
 
 
 def served_parts(endpoint: Endpoint) -> dict[str, Any]:

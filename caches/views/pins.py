@@ -18,7 +18,7 @@ from caches.models import Pin
 from caches.selectors.entries import entries_list
 from caches.selectors.nodes import Targets, pools_list
 from caches.selectors.operations import operations_list
-from caches.selectors.pin_artifacts import image_named, pin_artifacts, wants_weights
+from caches.selectors.pin_artifacts import gate_artifact, image_named, pin_artifacts, pin_name, wants_weights
 from caches.selectors.pins import PinStatus, pin_get, pin_pools, pin_statuses, pins_list
 from caches.selectors.previews import unpin_preview
 from caches.services.pins import pin_remove, pin_resume, pin_suspend, pin_update
@@ -92,7 +92,7 @@ def pin(request: HttpRequest, pin_id: UUID, suffix: str = "") -> HttpResponse:
             "allowed": _may_change(request, found),
             "curl": curl(request, f"pins/{found.id}"),
         },
-        title=f"Pin of {found.version.full_name}",
+        title=f"Pin of {pin_name(found)}",
         section="pins",
         crumbs=[("Pins", reverse("pins"))],
         tables=(copies, operations),
@@ -141,8 +141,8 @@ def unpin(request: HttpRequest, pin_id: UUID) -> HttpResponse:
         return once(request, work)
     found = _allowed(request, pin_id)
     plans = unpin_preview(found)
-    digest = found.version.artifact.digest if found.version.artifact else ""
-    going = [line for plan in plans for line in plan.evictions if line.digest == digest]
+    artifact = gate_artifact(found)
+    going = [line for plan in plans for line in plan.evictions if artifact and line.digest == artifact.digest]
     return show(
         request,
         "pages/unpin.html",
@@ -153,9 +153,9 @@ def unpin(request: HttpRequest, pin_id: UUID) -> HttpResponse:
             "form_key": fresh_key(),
             "curl": curl(request, f"pins/{found.id}?dry_run=true", method="DELETE"),
         },
-        title=f"Unpin {found.version.full_name}",
+        title=f"Unpin {pin_name(found)}",
         section="pins",
-        crumbs=[("Pins", reverse("pins")), (found.version.full_name, reverse("pin", args=[found.id]))],
+        crumbs=[("Pins", reverse("pins")), (pin_name(found), reverse("pin", args=[found.id]))],
         live_page=False,
     )
 
@@ -206,9 +206,9 @@ def _columns(statuses: object, targets: Targets) -> list[Column]:
         Column(
             "version",
             "Model version",
-            lambda p: p.version.full_name,
+            pin_name,
             lambda p: format_html(
-                "{}{}", cells.link(p.version.full_name, reverse("pin", args=[p.id])), cells.reason(_beside(p))
+                "{}{}", cells.link(pin_name(p), reverse("pin", args=[p.id])), cells.reason(_beside(p))
             ),
             "x",
             heading=True,
@@ -238,6 +238,6 @@ def _columns(statuses: object, targets: Targets) -> list[Column]:
 def _beside(pin: Pin) -> str:
     """What a pin is about where that is not the weights alone."""
     image = image_named(pin)
-    if image is None:
+    if image is None or pin.version is None:
         return ""
     return f"{'and' if wants_weights(pin) else 'only'} the image {image.reference}"

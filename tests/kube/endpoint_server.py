@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import threading
 import time
@@ -24,6 +25,8 @@ ROOT = "/opt/ml/model"
 class Handler(http.server.BaseHTTPRequestHandler):
     wbufsize = -1  # an answer goes out whole or not at all
     def do_GET(self):
+        asked = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
+        time.sleep(float(asked.get("seconds", ["0"])[0]))
         files = {name: os.path.getsize(f"{ROOT}/{name}") for name in sorted(os.listdir(ROOT)) if name[0] != "."}
         said = {"files": files, "pod": os.uname().nodename, "build": os.environ["BUILD"]}
         said = json.dumps(said).encode()
@@ -34,7 +37,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(said)
     def log_message(self, *_):
         pass
-http.server.ThreadingHTTPServer(("", 8000), Handler).serve_forever()
+port = int(os.environ.get("SAGEMAKER_BIND_TO_PORT", "8000"))
+print("INFO [api_server.py:1] vLLM API server version 0.8.5", flush=True)
+print("INFO [model_runner.py:1] Starting to load model /opt/ml/model...", flush=True)
+server = http.server.ThreadingHTTPServer(("", port), Handler)
+print("INFO [loader.py:1] Loading weights took 0.25 seconds", flush=True)
+print("INFO:     Application startup complete.", flush=True)
+server.serve_forever()
 """
 RECIPE = """
 ARG BASE=none
@@ -97,7 +106,7 @@ class Requests:
         while not self._stop.wait(0.15):
             try:
                 self.answers.append(self._get(self._service))
-            except (OSError, ValueError) as error:  # HTTPError among them
+            except (OSError, ValueError, http.client.HTTPException) as error:  # HTTPError among them
                 self.failed.append(f"{time.strftime('%X')} {_told(error)}")
             if len(self.answers) % 4 == 0:
                 self._look()

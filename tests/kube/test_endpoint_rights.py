@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from controlplane.clusters.endpoints import CacheMirror, MirrorKind
-from controlplane.clusters.gateway import GatewayError, Kind, Refused
+from controlplane.clusters.gateway import GatewayError, Kind, NotFound, Refused
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
 from controlplane.clusters.kubernetes.install import documents
@@ -48,6 +49,45 @@ def serves(gateway: KubernetesGateway) -> bool:
     except GatewayError:
         return False
     return True
+
+
+def test_hearth_reads_the_very_secret_that_a_namespace_allows_and_no_other(guarded: Guarded) -> None:
+    """Neither another one of that namespace nor the same name in another one, whatever a document says."""
+    gateway, admin, paths = guarded.hearth(), guarded.admin, []
+    role: dict[str, Any] = {
+        "apiVersion": RBAC, "kind": "Role", "metadata": {"name": "test-tokens"},
+        "rules": [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["hub-token"], "verbs": ["get"]}],
+    }  # fmt: skip
+    binding: dict[str, Any] = {
+        "apiVersion": RBAC, "kind": "RoleBinding", "metadata": {"name": "test-tokens"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "test-tokens"},
+        "subjects": [{"kind": "ServiceAccount", "name": "hearth", "namespace": names.SYSTEM_NAMESPACE}],
+    }  # fmt: skip
+    for namespace, name in (("default", "hub-token"), ("default", "mine"), ("kube-public", "hub-token")):
+        paths.append(f"/api/v1/namespaces/{namespace}/secrets/{name}")
+        document = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": {"token": "hf_x"}}
+        admin.apply(paths[-1], document, manager="test")
+    paths += [f"/apis/{RBAC}/namespaces/default/{kind}/test-tokens" for kind in ("roles", "rolebindings")]
+
+    def said(namespace: str, name: str) -> str:
+        try:
+            return gateway.endpoint_secret(namespace, name, "token")
+        except Refused as error:
+            assert "hf_x" not in str(error)
+            return "refused"
+
+    try:
+        assert said("default", "hub-token") == "refused", "before anybody allowed it"
+        for path, document in zip(paths[-2:], (role, binding), strict=True):
+            admin.apply(path, document, manager="test")
+        until(lambda: said("default", "hub-token") == "hf_x", "the API server has heard of the binding")
+        assert said("default", "mine") == said("kube-public", "hub-token") == "refused"
+        for namespace, name, key in (("default", "hub-token", "other"), ("../kube-public", "hub-token", "token")):
+            with pytest.raises(NotFound):
+                gateway.endpoint_secret(namespace, name, key)
+    finally:
+        for path in paths:
+            admin.delete(path)
 
 
 def test_hearth_serves_with_the_rights_it_is_given_and_uses_all_of_them(guarded: Guarded) -> None:

@@ -1,4 +1,4 @@
-"""The printed InferenceEndpointConfig on real nodes: gated, served, changed under requests, gone without a trace."""
+"""The printed manifests on real nodes: gated, served, changed under requests, gone without a trace; every source."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from django.conf import LazySettings
 
 from caches.models import ModelVersion, Pin, Rollout
 from controlplane.clusters.endpoints import IMAGE_CACHES_NAMESPACE
@@ -16,8 +17,9 @@ from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.serving.models import Endpoint, Instance
 from tests.kube.endpoint_kinds import MANIFESTS, Kubectl, endpoint_kinds
-from tests.kube.endpoint_server import Requests, build, server_image
+from tests.kube.endpoint_launches import a_launch_of_each_class, a_machine_is_lost_with_its_pod, only_this_node_is_new
 from tests.kube.endpoint_routed import scaled_behind_a_router
+from tests.kube.endpoint_server import Requests, build, server_image
 from tests.kube.endpoint_walk import (
     NAME,
     PATH,
@@ -35,7 +37,13 @@ from tests.kube.endpoint_walk import (
 )
 from tests.kube.hearth import POOL, HearthOnKube, agents
 from tests.kube.installed import answers
-from tests.kube.real import InstalledKube
+from tests.kube.real import InstalledKube, shared
+from tests.kube.source_walk import (
+    all_are_served,
+    sources,
+    tables_are_those_of_the_documents,
+    the_shared_image_stays_until_the_last_one_goes,
+)
 
 __all__ = ["server_image"]  # a fixture
 pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True), pytest.mark.timeout(1800)]
@@ -62,18 +70,31 @@ def kinds(installed_kube: InstalledKube) -> Iterator[KubeClient]:
             client.merge(f"{names.NODES}/{node}", {"metadata": {"labels": {TYPE_LABEL: None}}}, manager="test")
 
 
-def test_the_printed_manifest_is_served_changed_scaled_and_leaves_nothing(
+@pytest.fixture
+def mount(installed_kube: InstalledKube, settings: LazySettings) -> Path:
+    """The file system that is mounted on this machine and on the nodes."""
+    folder = shared(installed_kube.cluster) / "endpoints"
+    folder.mkdir(exist_ok=True)
+    settings.SOURCE_ROOTS = [str(folder)]
+    return folder
+
+
+def test_the_printed_manifests_are_served_changed_scaled_and_leave_nothing(
     kinds: KubeClient,
     hearth_on: Callable[..., HearthOnKube],
     server_image: str,
+    valkey_url: str,
     tmp_path: Path,
     measured: Callable[[str, object], None],
+    mount: Path,
 ) -> None:
-    hearth = hearth_on(*GPUS)
+    hearth = hearth_on(*GPUS, source_paths=[str(mount)])
     walk = Walk(hearth, Kubectl(hearth.kube.kubeconfig))
     hearth.until(lambda: hearth.reports(*GPUS), "the nodes report", seconds=180)
+    only_this_node_is_new(walk, "node-c")
     measured("gate_to_served_seconds", gated_and_served(walk, server_image))
     shown(walk)
+    scaled_behind_a_router(walk, tmp_path, valkey_url, measured)
 
     with_keys(walk)
     another = build(hearth.kube, tmp_path, "2")
@@ -82,17 +103,22 @@ def test_the_printed_manifest_is_served_changed_scaled_and_leaves_nothing(
     with Requests(hearth.kube, f"{SERVICE}:8000/proxy/", WORK) as requests:
         other_weights_and_back(walk, requests, SMALL, NEXT)
         cache_off_and_on(walk, requests, SMALL)
-    valkey_url: str,
         no_room_then_another_image(walk, requests, SMALL, LARGE, another)
+        only_this_node_is_new(walk, "node-c")
         for start in five_at_once_while_a_node_joins(walk, requests, SMALL):
             measured("request_to_ready", str(start))
+    a_machine_is_lost_with_its_pod(walk, SMALL, GPUS["node-c"])
+    measured("launches", a_launch_of_each_class(walk))
     assert requests.is_whole() and len(requests.answers) > 100
     gone_without_a_trace(walk)
+    with sources(hearth, walk.kubectl, server_image, mount) as others:
+        all_are_served(others)
+        tables_are_those_of_the_documents(others, len(GPUS))
+        the_shared_image_stays_until_the_last_one_goes(others, POOL, "node-b")
 
 
 def gated_and_served(walk: Walk, image: str) -> float:
     """As printed, but for image and bucket: no Deployment until both nodes are warm. Seconds from gate to served."""
-    scaled_behind_a_router(walk, tmp_path, valkey_url, measured)
     hearth, client = walk.hearth, walk.hearth.client
     walk.put(SMALL)
     text = MANIFESTS[0].read_text().replace("bucketName: models", f"bucketName: {hearth.bucket.name}")

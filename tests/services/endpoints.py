@@ -26,7 +26,7 @@ from controlplane.clusters.endpoints import (
     ObservedEndpoint,
     WorkloadStatus,
 )
-from controlplane.clusters.gateway import EventType, GatewayError, Kind, Unreachable, WatchEvent
+from controlplane.clusters.gateway import EventType, GatewayError, Kind, NotFound, Refused, Unreachable, WatchEvent
 from controlplane.clusters.local.gateway import LocalGateway
 from controlplane.clusters.registry import override_gateway
 from controlplane.serving.models import Endpoint
@@ -52,6 +52,9 @@ class ServingGateway(LocalGateway):
         self.caches_set: list[tuple[EndpointName, str, Mapping[str, Any]]] = []
         self.applied: list[Mapping[str, Any]] | None = None  # documents, where it takes any
         self.problem: GatewayError | None = None
+        self.secrets: dict[tuple[str, str], dict[str, str]] = {}  # by namespace and name
+        self.secrets_allowed = True
+        self.secrets_read = 0
 
     def _answer(self) -> None:
         if self.problem is not None:
@@ -93,6 +96,15 @@ class ServingGateway(LocalGateway):
     def workload_status(self, namespace: str, name: str) -> WorkloadStatus | None:
         self._answer()
         return self.work
+
+    def endpoint_secret(self, namespace: str, name: str, key: str) -> str:
+        self._answer()
+        self.secrets_read += 1
+        if not self.secrets_allowed:
+            raise Refused("The API server does not allow this to Hearth's account.")
+        if key not in (found := self.secrets.get((namespace, name), {})):
+            raise NotFound(name)
+        return found[key]
 
     def apply_cache_mirror(self, mirror: CacheMirror) -> None:
         self._answer()

@@ -18,6 +18,7 @@ from caches.services.endpoint_versions import Registered, version_of
 from caches.sources.secrets import write_secret
 from controlplane.audit.models import Via
 from controlplane.audit.services import Actor
+from controlplane.clusters.models import Cluster
 from controlplane.operations.models import Operation
 from controlplane.operations.steps import operation_step
 from tests import factories
@@ -54,10 +55,11 @@ def document(**changes: Any) -> Any:
 
 def registered(spec: Any) -> Registered:
     """As rounds of the loop find it, the worker working in between."""
-    found = version_of(spec=spec)
+    cluster = Cluster.objects.first() or factories.cluster()
+    found = version_of(cluster=cluster, spec=spec)
     for operation in Operation.objects.filter(state="Pending"):
         operation_step(operation_id=operation.pk)
-    return version_of(spec=spec) if not found.refused else found
+    return version_of(cluster=cluster, spec=spec) if not found.refused else found
 
 
 def test_the_document_is_served_with_its_model_s_weights_image_and_environment(
@@ -111,7 +113,7 @@ def test_it_says_why_a_model_cannot_be_served(
 
 
 def test_it_says_when_no_connection_may_read_it(standing: JumpStart) -> None:
-    found = version_of(spec=document())
+    found = version_of(cluster=factories.cluster(), spec=document())
     assert found.version is None and "of type JumpStart allows" in found.refused
 
 

@@ -103,7 +103,68 @@ def test_a_third_version_supersedes_the_second_while_that_warms(served: Endpoint
     served.apply(**{PLACE: "llms/third"}, metadata__annotations=HOLD)
     served.round()
     assert [row.state for row in Rollout.objects.order_by("number")] == ["Done", "Superseded", "Warming"]
-    assert {pin.version.uri for pin in served.pins} == {"s3://models/llms/chat-small", "s3://models/llms/third"}
+    assert {pin.version.uri for pin in served.pins if pin.version} == {"s3://models/llms/chat-small", "s3://models/llms/third"}
+
+
+def numbers(served: EndpointWorld) -> list[str]:
+    """Of the rollouts that the pods of each Deployment written so far carry."""
+    templates = [made["spec"]["template"]["metadata"]["annotations"] for made in served.gateway.deployments]
+    return [annotations["hearth.dev/rollout"] for annotations in templates]
+
+
+def test_going_back_to_what_serves_while_another_version_warms_touches_no_pod(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(metadata__annotations=HOLD)
+    served.until_served()
+    next_version(served)
+    served.round()
+    served.apply(metadata__annotations=HOLD)
+    served.round()
+    assert [row.state for row in Rollout.objects.order_by("number")] == ["Done", "Superseded", "Done"], "at once"
+    first, *again = served.gateway.deployments
+    assert all(made == first for made in again), "what is written is word for word what runs"
+    assert [pin.version.uri for pin in served.pins if pin.version] == ["s3://models/llms/chat-small"]
+
+
+def test_going_back_while_another_version_rolls_out_leaves_the_pods_that_are_still_there(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(metadata__annotations=HOLD)
+    served.until_served()
+    next_version(served)
+    served.round()
+    served.warm()
+    served.round()
+    assert served.rollout.state == "Switching" and numbers(served) == ["1", "2"]
+    served.apply(metadata__annotations=HOLD)
+    served.round()
+    served.serve()
+    served.round()
+    assert [row.state for row in Rollout.objects.order_by("number")] == ["Done", "Superseded", "Holding"]
+    assert numbers(served) == ["1", "2", "1"]
+    assert served.gateway.deployments[2] == served.gateway.deployments[0], "the ReplicaSet of then"
+    # And forth again: what was given up is held, and goes on as it was.
+    next_version(served)
+    served.round()
+    assert served.gateway.deployments[-1] == served.gateway.deployments[1]
+
+
+def test_going_back_after_a_version_that_would_not_run_replaces_none_of_those_that_do(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(metadata__annotations=HOLD)
+    served.until_served()
+    next_version(served)
+    served.round()
+    served.warm()
+    served.round()
+    served.serve(available=0, failed="It crashes.")
+    served.round()
+    assert served.rollout.state == "Failed"
+    served.apply(metadata__annotations=HOLD)
+    served.round()
+    assert served.rollout.state == "Switching" and numbers(served) == ["1", "2", "1"]
+    next_version(served)
+    served.round()
+    assert numbers(served)[-1] == "4", "what failed is tried anew, with new pods"
 
 
 def test_another_image_alone_rolls_out_without_another_pin(served: EndpointWorld) -> None:

@@ -35,7 +35,9 @@ def test_a_connection_of_other_namespaces_is_read_for_none_but_those(served: End
     served.round()
     assert (served.status["state"], served.gateway.deployments, served.pins) == ("DeploymentFailed", [], [])
     assert "connection store is not for endpoints of namespace default" in served.condition("RolledOut")[2]
-    assert version_known(spec=spec_of(config())) is None, "and a dry run does not say what is there"
+    assert version_known(cluster=served.world.cluster, spec=spec_of(config())) is None, (
+        "and a dry run does not say what is there"
+    )
 
     connection_update(actor=SYSTEM, connection_id=served.connection.pk, changes={"namespaces": ["default"]})
     Rollout.objects.update(updated_at=timezone.now() - ASK_AGAIN)

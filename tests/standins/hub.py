@@ -50,6 +50,7 @@ class Hub:
         self.tokens: set[str] = set()
         self.api, self.store = Server(self._api), Server(self._store)
         self.fault: Callable[[Asked], Said | None] = lambda asked: None
+        self.store_at = ""  # where readers find the store, if that is not its own address
         self.signature = "signed"  # what an address of the store must carry now
 
     @property
@@ -117,7 +118,7 @@ class Hub:
             return ranged(asked, content, {"ETag": f'"{blob_id(content)}"', **commit})
         digest = hashlib.sha256(content).hexdigest()
         linked = {"X-Linked-Etag": f'"{digest}"', "X-Linked-Size": str(len(content)), **commit}
-        where = f"{self.store.url}/{name}/{digest}?signature={self.signature}"
+        where = f"{self.store_at or self.store.url}/{name}/{digest}?signature={self.signature}"
         return Said(302, b"", {"Location": where, "ETag": f'"{blob_id(content)}"', **linked})
 
     def _store(self, asked: Asked) -> Said:

@@ -28,17 +28,20 @@ TERMS = b"You may warm this model."
 IMAGE = f"111122223333.dkr.ecr.{REGION}.amazonaws.com/acme:9"
 
 
-def spec_of(model_id: str, version: str, key: str, **fields: Any) -> dict[str, Any]:
+def spec_of(
+    model_id: str, version: str, key: str, *, image: str = IMAGE, family: str = "g6", **fields: Any
+) -> dict[str, Any]:
     """A specification whose variants, as the vendor's, come from the component of its configuration."""
     component = {
         "hosting_instance_type_variants": {
-            "regional_aliases": {REGION: {"i": IMAGE}},
-            "variants": {"g6": {"regional_properties": {"image_uri": "$i"}}},
+            "regional_aliases": {REGION: {"i": image}},
+            "variants": {family: {"regional_properties": {"image_uri": "$i"}}},
         }
     }
     return {
         "model_id": model_id, "version": version, "url": "", "hosting_prepacked_artifact_key": key,
-        "default_inference_instance_type": "ml.g6.xlarge", "inference_configs": {"f": {"component_names": ["c"]}},
+        "default_inference_instance_type": f"ml.{family}.xlarge",
+        "inference_configs": {"f": {"component_names": ["c"]}},
         "inference_environment_variables": [
             {"name": "SERVER", "type": "text", "default": 1, "required_for_model_class": True},
             {"name": "OTHER", "type": "text", "default": "x", "required_for_model_class": False},
@@ -49,7 +52,8 @@ def spec_of(model_id: str, version: str, key: str, **fields: Any) -> dict[str, A
 
 @dataclass
 class JumpStart:
-    """``private`` are the files of the gated bucket by key. ``fault(asked)`` answers first, for hub and bucket."""
+    """``private`` are the files of the gated bucket by key. ``fault(asked)`` answers first, for hub and bucket.
+    ``bucket_at``: where readers find the gated bucket, if that is not its own address."""
 
     endpoint: str
     manifest: list[dict[str, Any]] = field(default_factory=list)
@@ -57,12 +61,16 @@ class JumpStart:
     signature: str = "sig-1"
     fault: Callable[[Asked], Said | None] = lambda asked: None
     page_size: int = 2
+    keys: Mapping[str, str] = field(default_factory=lambda: KEYS)
+    image: str = IMAGE
+    family: str = "g6"
+    bucket_at: str = ""
     root: str = field(default_factory=lambda: secrets.token_hex(6))  # moto's buckets are shared: each test has a folder
     hub: Server = field(init=False)
     bucket: Server = field(init=False)
 
     def __post_init__(self) -> None:
-        self.s3 = _writer(self.endpoint)
+        self.s3 = _writer(self.endpoint, self.keys["access_key_id"], self.keys["secret_access_key"])
         self.hub, self.bucket = Server(self._hub), Server(self._bucket)
 
     @property
@@ -87,13 +95,14 @@ class JumpStart:
         """A model in the manifest, with its specification; its files are put by the test."""
         spec_key = f"{self.root}/{model_id}/specs_v{version}.json"
         self.manifest.append({"model_id": model_id, "version": version, "min_version": "2.9.0", "spec_key": spec_key})
-        self.put(spec_key, json.dumps(spec_of(model_id, version, key, **fields)).encode())
+        spec = spec_of(model_id, version, key, image=self.image, family=self.family, **fields)
+        self.put(spec_key, json.dumps(spec).encode())
         self.put(self.manifest_key, json.dumps(self.manifest).encode())
 
-    def gate(self, model_id: str, version: str, key: str, files: Mapping[str, bytes]) -> None:
+    def gate(self, model_id: str, version: str, key: str, files: Mapping[str, bytes], **fields: Any) -> None:
         """A gated model with its terms and its files."""
         self.put(self.terms_key, TERMS)
-        self.offer(model_id, version, key, gated_bucket=True, hosting_eula_key=self.terms_key)
+        self.offer(model_id, version, key, gated_bucket=True, hosting_eula_key=self.terms_key, **fields)
         self.private.update({f"{key}{path}": body for path, body in files.items()})
 
     def _hub(self, asked: Asked) -> Said:
@@ -101,7 +110,7 @@ class JumpStart:
             return said
         signed = asked.headers.get("authorization", "")
         if (
-            not signed.startswith(f"AWS4-HMAC-SHA256 Credential={KEYS['access_key_id']}/")
+            not signed.startswith(f"AWS4-HMAC-SHA256 Credential={self.keys['access_key_id']}/")
             or "/sagemaker/" not in signed
         ):
             return _refusal("UnrecognizedClientException")
@@ -120,7 +129,7 @@ class JumpStart:
         start = int(body.get("NextToken", 0))
         most = min(self.page_size, body["MaxResults"])
         entries = [
-            {"Url": f"{self.bucket.url}/{quote(name)}?X-Amz-Signature={self.signature}",
+            {"Url": f"{self.bucket_at or self.bucket.url}/{quote(name)}?X-Amz-Signature={self.signature}",
              "LocalPath": f"/{name.removeprefix(key)}"}
             for name in found[start : start + most]
         ]  # fmt: skip
@@ -142,11 +151,11 @@ class JumpStart:
 
 
 @cache
-def _writer(endpoint: str) -> Any:
+def _writer(endpoint: str, key_id: str, key: str) -> Any:
     """A client of the server that has the content bucket, made once."""
     client: Any = boto3.session.Session().client(
-        "s3", endpoint_url=endpoint, region_name=REGION, aws_access_key_id=KEYS["access_key_id"],
-        aws_secret_access_key=KEYS["secret_access_key"], config=Config(s3={"addressing_style": "path"}),
+        "s3", endpoint_url=endpoint, region_name=REGION, aws_access_key_id=key_id,
+        aws_secret_access_key=key, config=Config(s3={"addressing_style": "path"}),
     )  # fmt: skip
     there = (client.exceptions.BucketAlreadyOwnedByYou, client.exceptions.BucketAlreadyExists)
     with suppress(*there):  # moto's servers of one process share their buckets
@@ -159,8 +168,8 @@ def _refusal(kind: str) -> Said:
 
 
 @contextmanager
-def jumpstart(s3_endpoint: str) -> Iterator[JumpStart]:
-    """``s3_endpoint`` is that of a moto server, whose buckets stay."""
-    standing = JumpStart(s3_endpoint)
+def jumpstart(s3_endpoint: str, **fields: Any) -> Iterator[JumpStart]:
+    """``s3_endpoint`` is that of a server whose buckets stay."""
+    standing = JumpStart(s3_endpoint, **fields)
     with serving(standing.hub, standing.bucket):
         yield standing

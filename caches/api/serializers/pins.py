@@ -139,8 +139,10 @@ class PinImageSerializer(serializers.Serializer[Any]):
 class PinSerializer(ObjectSerializer):
     """A pin as pins_list() gives it, with ``status`` set on the row."""
 
-    model = serializers.CharField(source="version.model.name")
-    version = serializers.CharField(source="version.version")
+    model = serializers.CharField(
+        source="version.model.name", allow_null=True, default=None, help_text="null: an endpoint's image alone"
+    )
+    version = serializers.CharField(source="version.version", allow_null=True, default=None)
     digest = serializers.CharField(source="version.artifact.digest", allow_null=True, default=None)
     pools = serializers.SerializerMethodField()
     artifacts = serializers.ListField(child=serializers.ChoiceField(choices=KINDS))

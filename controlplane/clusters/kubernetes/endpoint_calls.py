@@ -11,6 +11,7 @@ from controlplane.clusters.gateway import Conflict, NotFound
 from controlplane.clusters.kubernetes import endpoint_objects as objects
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.client import KubeClient
+from controlplane.clusters.kubernetes.secrets import secret_value
 from controlplane.clusters.kubernetes.workloads import workload_path
 
 Json = Mapping[str, Any]
@@ -110,6 +111,9 @@ class KubernetesEndpoints:
             return objects.workload_status(self.client.get(workload_path(namespace, name)))
         except NotFound:
             return None
+
+    def endpoint_secret(self, namespace: str, name: str, key: str) -> str:
+        return secret_value(self.client, namespace, name, key)
 
     def apply_cache_mirror(self, mirror: CacheMirror) -> None:
         path = objects.mirror_path(mirror.kind, mirror.namespace, mirror.name)

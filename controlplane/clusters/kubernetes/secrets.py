@@ -33,6 +33,19 @@ def secret_read(client: KubeClient, name: str) -> Mapping[str, str]:
         raise Unreachable(f"The secret {name} holds bytes that are no text.") from None
 
 
+def secret_value(client: KubeClient, namespace: str, name: str, key: str) -> str:
+    """What a Secret of any namespace has under a key. NotFound when there is none; Refused without a right to it."""
+    if not (names.is_object_name(namespace) and names.is_object_name(name)):
+        raise NotFound(f"{namespace!r:.80}, {name!r:.80} cannot name a Secret.")
+    data = client.get(f"/api/v1/namespaces/{namespace}/secrets/{name}").get("data") or {}
+    if key not in data:
+        raise NotFound(f"The Secret {namespace}/{name} has no key {key}.")
+    try:
+        return base64.b64decode(data[key], validate=True).decode()
+    except ValueError:  # no base64, or no UTF-8
+        return ""
+
+
 def secret_delete(client: KubeClient, name: str) -> None:
     """Remove it if Hearth wrote it; a Secret of somebody else stays."""
     path = _path(name)

@@ -45,6 +45,9 @@ class LocalEndpoints:
     def workload_status(self, namespace: str, name: str) -> WorkloadStatus | None:
         _no()
 
+    def endpoint_secret(self, namespace: str, name: str, key: str) -> str:
+        _no()
+
     def apply_cache_mirror(self, mirror: CacheMirror) -> None:
         _no()
 
