@@ -151,6 +151,7 @@ def _row(kind: EventClass, label: str, part: Part) -> dict[str, Any]:
         "launches": part.launches,
         "ready": part.ready,
         "ended": part.ended,
+        "reasons": dict(part.reasons),
         "measured": part.sketch.count,
         "p50_seconds": p50,
         "p95_seconds": p95,

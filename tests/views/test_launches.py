@@ -67,6 +67,7 @@ def test_it_shows_the_tail_that_an_average_hides(stage: Stage, ada: Client) -> N
         ("since=yesterday", "since and until are no period"),
         ("since=now&until=now-1h", "it ends before it begins"),
         ("since=now-900d", "it is longer than 400 days"),
+        ("since=2199-01-01T00:00:00Z&until=2199-02-01T00:00:00Z", "it begins after now"),
         ("event_class=Nap", "event_class must be one of"),
         ("weights=hit", "weights must be one of"),
         ("tz=Mars/Olympus", "tz is no time zone"),

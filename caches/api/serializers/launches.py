@@ -8,7 +8,17 @@ from rest_framework import serializers
 
 from caches.api.serializers.common import ObjectSerializer
 from caches.domain.launch_reports import MOST_RESTARTS
-from caches.domain.launch_words import Cached, Clock, EventClass, LaunchState, Mark, Observer, Phase, PhaseState
+from caches.domain.launch_words import (
+    Cached,
+    Clock,
+    EventClass,
+    LaunchState,
+    Mark,
+    MissReason,
+    Observer,
+    Phase,
+    PhaseState,
+)
 from caches.models import Launch
 from controlplane.rest.validation import Input
 
@@ -19,6 +29,7 @@ STATES = [one.value for one in LaunchState]
 CLASSES = [one.value for one in EventClass]
 LABELS = [one.value for one in Cached]
 OBSERVERS = [one.value for one in Observer]
+REASONS = [one.value for one in MissReason]
 MARKS = [one.value for one in Mark]
 CLOCKS = [one.value for one in Clock]
 
@@ -45,6 +56,9 @@ class LaunchSerializer(ObjectSerializer):
     event_class = serializers.ChoiceField(choices=CLASSES)
     weights = serializers.ChoiceField(choices=LABELS)
     image = serializers.ChoiceField(choices=LABELS)
+    miss_reason = serializers.CharField(
+        help_text=f"why the weights missed, '' where they did not: {', '.join(REASONS)}"
+    )
     first_on_node = serializers.BooleanField(allow_null=True, help_text="first of this version on its node")
     node_age_seconds = serializers.FloatField(allow_null=True)
     reached = serializers.ChoiceField(choices=PHASES)
@@ -151,6 +165,7 @@ class ClassSerializer(serializers.Serializer[Any]):
     launches = serializers.IntegerField()
     ready = serializers.IntegerField()
     ended = serializers.IntegerField(help_text="never became ready")
+    reasons = serializers.DictField(child=serializers.IntegerField(), help_text="why how many missed their weights")
     measured = serializers.IntegerField(help_text="launches that the percentiles are of")
     p50_seconds = serializers.FloatField(allow_null=True)
     p95_seconds = serializers.FloatField(allow_null=True)
