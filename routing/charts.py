@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from routing.selectors.telemetry import QUANTILES, Telemetry
+from routing.selectors.telemetry import ENOUGH, QUANTILES, Marker, Telemetry
 
 Spec = dict[str, Any]
 _TOKENS = {"p50": "--ok-solid", "p95": "--busy-solid", "p99": "--warn-solid"}
@@ -17,11 +18,12 @@ def ttft_chart(shown: Telemetry) -> Spec:
         {
             **_line(name, _TOKENS[name]),
             "x": times,
-            "y": [_milliseconds(getattr(point.ttft, name)) for point in shown.points],
+            "y": [_milliseconds(point.ttft.told(name)) for point in shown.points],
             "hovertemplate": f"{name}: %{{y:.0f}} ms<extra></extra>",
         }
         for name in QUANTILES
     ]
+    traces.append(_longest(shown, times))
     traces.append(
         {
             **_line("hit rate", "--idle-solid"),
@@ -32,6 +34,7 @@ def ttft_chart(shown: Telemetry) -> Spec:
         }
     )
     marked = [one for one in shown.markers if one.kind != "HotSet"]
+    traces.append(_changes(marked))
     layout: Spec = {
         "height": 260,
         "margin": {"l": 48, "r": 48, "t": 8, "b": 32},
@@ -47,6 +50,35 @@ def ttft_chart(shown: Telemetry) -> Spec:
         "shapes": [_mark(one.at.isoformat()) for one in marked],
     }  # fmt: skip
     return {"data": traces, "layout": layout}
+
+
+def _longest(shown: Telemetry, times: list[str]) -> Spec:
+    """Dots where there were too few answers for a high percentile."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "longest",
+        "marker": {"size": 6, "symbol": "circle-open"},
+        "meta": {"tokens": [_TOKENS["p99"]]},
+        "x": times,
+        "y": [_milliseconds(point.ttft.most) if point.ttft.count < ENOUGH["p99"] else None for point in shown.points],
+        "hovertemplate": "longest: %{y:.0f} ms<extra></extra>",
+    }
+
+
+def _changes(marked: Sequence[Marker]) -> Spec:
+    """What the dotted lines say when somebody points at them."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "change",
+        "marker": {"size": 8, "symbol": "diamond"},
+        "meta": {"tokens": ["--idle-solid"]},
+        "x": [one.at.isoformat() for one in marked],
+        "y": [0 for _ in marked],
+        "text": [f"{one.kind}: {one.detail}" for one in marked],
+        "hovertemplate": "%{text}<extra></extra>",
+    }
 
 
 def _line(name: str, token: str) -> Spec:

@@ -8,14 +8,14 @@ from typing import Any
 from django import forms
 
 from controlplane.errors import FieldError
-from routing.domain.policies import PREFIX_LENGTHS, SPELLED_CONFIG, THRESHOLDS, RoutingPolicy, RoutingStrategy
+from routing.domain.policies import PREFIX_LENGTHS, SPELLED_CONFIG, THRESHOLDS, WHOLES, RoutingPolicy, RoutingStrategy
 
 _STRATEGIES = [
     (RoutingStrategy.RANDOM.value, "RANDOM: any instance, by weight"),
     (RoutingStrategy.LEAST_OUTSTANDING_REQUESTS.value, "LEAST_OUTSTANDING_REQUESTS: the least busy one"),
     (RoutingStrategy.PREFIX_AWARE.value, "PREFIX_AWARE: the one that holds the beginning already"),
 ]
-_FLAGS = ("adaptive_depth", "strict_text", "body_key", "inspect_bodies", "queue_when_saturated")
+_FLAGS = ("adaptive_depth", "strict_text", "body_key", "inspect_bodies", "queue_when_saturated", "record_keys")
 
 
 class PolicyForm(forms.Form):
@@ -47,6 +47,12 @@ class PolicyForm(forms.Form):
         required=False,
         help_text="When all instances are at the threshold, wait for room instead of going to the least busy one.",
     )
+    record_keys = forms.BooleanField(
+        required=False,
+        label="Record keys for replay",
+        help_text="Keyed digests and sizes of requests, no text, are kept for an hour, so that another strategy can be "
+        "tried on them before it is in force. Requests are looked into for that whatever the strategy.",
+    )
     key_header = forms.CharField(
         required=False, max_length=64, help_text="A request header whose value is the key, for example x-session-id."
     )
@@ -55,6 +61,19 @@ class PolicyForm(forms.Form):
         min_value=0.05,
         max_value=1,
         help_text="A beginning is everybody's above this share of the requests, divided by the instances.",
+    )
+    body_bytes = forms.IntegerField(
+        required=False,
+        min_value=WHOLES["body_bytes"][0],
+        max_value=WHOLES["body_bytes"][1],
+        help_text="Greater bodies are refused with 413: some engines never finish with a very long prompt.",
+    )
+    first_byte_seconds = forms.IntegerField(
+        required=False,
+        min_value=WHOLES["first_byte_seconds"][0],
+        max_value=WHOLES["first_byte_seconds"][1],
+        help_text="An instance that has not begun to answer by then is left, and the client gets 504. An answer that "
+        "is not streamed begins when it is whole.",
     )
 
     @classmethod
@@ -67,7 +86,7 @@ class PolicyForm(forms.Form):
             "concurrency_threshold": config.concurrency_threshold if config else SPELLED_CONFIG["ConcurrencyThreshold"],
             "key_header": policy.extensions.key_header,
             "hot_fraction": policy.extensions.hot_fraction,
-            **{name: getattr(policy.extensions, name) for name in _FLAGS},
+            **{name: getattr(policy.extensions, name) for name in (*_FLAGS, *WHOLES)},
         }
 
     def document(self) -> dict[str, Any]:
@@ -78,7 +97,7 @@ class PolicyForm(forms.Form):
             "RoutingExtensions": {
                 "key_header": given["key_header"],
                 **{name: given[name] for name in _FLAGS},
-                **({"hot_fraction": given["hot_fraction"]} if given["hot_fraction"] is not None else {}),
+                **{name: given[name] for name in ("hot_fraction", *WHOLES) if given[name] is not None},
             },
         }
         if given["strategy"] == RoutingStrategy.PREFIX_AWARE:

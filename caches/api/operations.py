@@ -40,6 +40,7 @@ SCOPES: Mapping[str, Scope] = {
     OperationKind.ENTRY_SCRUB: Scope.PINS_WRITE,
     OperationKind.POOL_DELETE: Scope.FLEET_WRITE,
     OperationKind.ENDPOINT_APPLY: Scope.ROLLOUTS_WRITE,
+    OperationKind.ROUTING_REPLAY: Scope.ROUTING_WRITE,
 }
 
 

@@ -75,7 +75,10 @@ def moment_of(text: str, now: datetime) -> datetime:
     """``now``, ``now-6h``, ``now-30d`` or a time with its offset from UTC. Raises ValueError."""
     if (found := _RELATIVE.match(text)) is not None:
         return now - int(found[1]) * _UNITS[found[2]] if found[1] else now
-    moment = datetime.fromisoformat(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is no time; write now-6h, or 2026-01-31T12:00:00Z") from None
     if moment.tzinfo is None:
         raise ValueError("a time without its offset from UTC")
     try:

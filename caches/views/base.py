@@ -16,7 +16,8 @@ from django.utils.safestring import SafeString
 from caches.filters import Filters
 from caches.models import ModelVersion
 from caches.selectors.coverage import PoolCoverage
-from caches.selectors.overview import Severity, Trouble, stale_reason, troubles
+from caches.selectors.health import fleet_health
+from caches.selectors.overview import Trouble
 from controlplane.clusters.models import Node
 from controlplane.errors import FieldError, Invalid
 from controlplane.web import live
@@ -28,7 +29,6 @@ from controlplane.web.people import readable as readable
 from controlplane.web.people import signed_in as signed_in
 from controlplane.web.people import user_of as user_of
 from controlplane.web.tables import Table, export, wanted_format
-from controlplane.web.tones import Tone
 
 Row = TypeVar("Row")
 
@@ -37,14 +37,7 @@ def health_of(
     request: HttpRequest, covered: Sequence[PoolCoverage] | None = None
 ) -> tuple[Health, tuple[Trouble, ...]]:
     """The worst of what this person may see, and all of it. ``covered`` is their pools_coverage, where it is known."""
-    now, targets = timezone.now(), readable(request)
-    found = troubles(now=now, targets=targets, covered=covered)
-    stale = stale_reason(now=now, targets=targets)
-    if not found:
-        return Health(tone=Tone.UNKNOWN if stale else Tone.OK, stale=stale), found
-    worst = {Severity.BAD: Tone.BAD, Severity.WARN: Tone.WARN, Severity.UNKNOWN: Tone.UNKNOWN}[found[0].severity]
-    count = sum(trouble.count for trouble in found)
-    return Health(tone=worst, count=count, sentence="; ".join(t.sentence for t in found) + ".", stale=stale), found
+    return fleet_health(now=timezone.now(), targets=readable(request), covered=covered)
 
 
 def show(

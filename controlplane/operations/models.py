@@ -39,6 +39,7 @@ class OperationKind(models.TextChoices):
     ENTRY_SCRUB = "EntryScrub"
     POOL_DELETE = "PoolDelete"
     ENDPOINT_APPLY = "EndpointApply"
+    ROUTING_REPLAY = "RoutingReplay"
 
 
 class TargetState(models.TextChoices):

@@ -7,7 +7,7 @@ Answers of 5xx and 429 are forgotten, so that the same key may be tried again.
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
@@ -147,7 +148,8 @@ def _fingerprint(request: Request) -> str:
         (name, values) for name, values in request.query_params.lists() if name not in NOT_PART_OF_THE_REQUEST
     )
     head = json.dumps([request.method, request.path, query])
-    return hashlib.sha256(head.encode() + b"\n" + request._request.body).hexdigest()
+    # Keyed, so that whoever reads the row cannot try texts against it: a body may be somebody's prompt.
+    return hmac.new(settings.SECRET_KEY.encode(), head.encode() + b"\n" + request._request.body, "sha256").hexdigest()
 
 
 def _without(content: bytes, redacted: Sequence[str]) -> bytes:

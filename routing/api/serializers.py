@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from controlplane.rest.validation import Input
 from routing.api.base import RoutedObject
-from routing.domain.policies import PREFIX_LENGTHS, SPELLINGS, THRESHOLDS, RoutingStrategy
+from routing.domain.policies import PREFIX_LENGTHS, SPELLINGS, THRESHOLDS, WHOLES, RoutingStrategy
 
 STRATEGIES = [strategy.value for strategy in RoutingStrategy]
 
@@ -43,6 +43,21 @@ class ExtensionsInput(Input):
     )
     queue_when_saturated = serializers.BooleanField(required=False, help_text="wait for room, up to 30 seconds")
     inspect_bodies = serializers.BooleanField(required=False, help_text="false: requests are never looked into")
+    record_keys = serializers.BooleanField(
+        required=False, help_text="keep keyed digests and sizes of requests for an hour, to try strategies on"
+    )
+    body_bytes = serializers.IntegerField(
+        required=False,
+        min_value=WHOLES["body_bytes"][0],
+        max_value=WHOLES["body_bytes"][1],
+        help_text="greater bodies are refused with 413",
+    )
+    first_byte_seconds = serializers.IntegerField(
+        required=False,
+        min_value=WHOLES["first_byte_seconds"][0],
+        max_value=WHOLES["first_byte_seconds"][1],
+        help_text="an instance that has not begun to answer by then is left, and the client gets 504",
+    )
 
 
 class RoutingPolicyInput(Input):
@@ -138,90 +153,10 @@ class RouterSerializer(RoutedObject):
     seen_at = serializers.DateTimeField()
 
 
-class ExplainInput(Input):
-    """A request as a client would send it to a router."""
+class TextField(serializers.CharField):
+    """Text and nothing that could be written as text: a number here is a body that somebody forgot to quote."""
 
-    path = serializers.CharField(max_length=2000, default="/v1/chat/completions")
-    body = serializers.CharField(
-        max_length=1024 * 1024, allow_blank=True, trim_whitespace=False, help_text="its body, as text"
-    )
-    tenant = serializers.CharField(max_length=64, default="", help_text="its X-Amzn-SageMaker-Prefix-Aware-Id")
-    headers = serializers.DictField(child=serializers.CharField(max_length=512), default=dict)
-
-
-class BoundarySerializer(serializers.Serializer[Any]):
-    """The beginning up to ``depth``, as half of its keyed digest."""
-
-    depth = serializers.IntegerField()
-    digest = serializers.CharField()
-    hot = serializers.BooleanField(help_text="everybody sends it")
-    chosen = serializers.BooleanField(help_text="it is the key")
-
-
-class CandidateSerializer(serializers.Serializer[Any]):
-    uid = serializers.CharField()
-    address = serializers.CharField()
-    in_flight = serializers.IntegerField(allow_null=True, help_text="over all routers; null: no router says")
-
-
-class ExplanationSerializer(serializers.Serializer[Any]):
-    config_version = serializers.IntegerField()
-    strategy = serializers.ChoiceField(choices=STRATEGIES)
-    outcome = serializers.CharField(help_text="empty when it is refused")
-    why = serializers.CharField()
-    refused = serializers.CharField(help_text="what a router would answer itself; empty: nothing")
-    drawn = serializers.BooleanField(help_text="chance took part: the next time it may be another instance")
-    key = serializers.CharField(help_text="half of the digest that places it; empty without a key")
-    key_depth = serializers.IntegerField()
-    overridden = serializers.BooleanField(help_text="the client named the key itself")
-    boundaries = BoundarySerializer(many=True)
-    candidates = CandidateSerializer(many=True, help_text="in the order in which they would be tried")
-
-
-class SpreadSerializer(serializers.Serializer[Any]):
-    """Seconds, each within one percent; null of no sample."""
-
-    count = serializers.IntegerField()
-    p50 = serializers.FloatField(allow_null=True)
-    p95 = serializers.FloatField(allow_null=True)
-    p99 = serializers.FloatField(allow_null=True)
-
-
-class ShareSerializer(serializers.Serializer[Any]):
-    uid = serializers.CharField()
-    name = serializers.CharField(help_text="empty for an instance that is gone")
-    requests = serializers.IntegerField()
-    share = serializers.FloatField()
-    fair = serializers.BooleanField(allow_null=True, help_text="in the band; null: too few requests to tell")
-
-
-class PointSerializer(serializers.Serializer[Any]):
-    at = serializers.DateTimeField()
-    requests = serializers.IntegerField()
-    hit_rate = serializers.FloatField(allow_null=True)
-    ttft = SpreadSerializer()
-
-
-class MarkerSerializer(serializers.Serializer[Any]):
-    at = serializers.DateTimeField()
-    kind = serializers.CharField()
-    detail = serializers.CharField()
-    version = serializers.IntegerField(help_text="of the routers' configuration")
-
-
-class TelemetrySerializer(serializers.Serializer[Any]):
-    since = serializers.DateTimeField()
-    until = serializers.DateTimeField()
-    requests = serializers.IntegerField()
-    told = serializers.IntegerField(source="figures.told", help_text="answers that said what came from a cache")
-    hit_rate = serializers.FloatField(allow_null=True, help_text="of their tokens; null: none said so")
-    ttft = SpreadSerializer()
-    ttft_by_outcome = serializers.DictField(child=SpreadSerializer())
-    overhead = SpreadSerializer(help_text="until a request was sent on, where a connection was open")
-    waited = SpreadSerializer(help_text="in the queue")
-    spill = serializers.FloatField(allow_null=True, help_text="of the requests that had a key")
-    saturated = serializers.FloatField(allow_null=True)
-    shares = ShareSerializer(many=True)
-    band = serializers.ListField(child=serializers.FloatField(), help_text="between which a share is fair")
-    points = PointSerializer(many=True)
-    markers = MarkerSerializer(many=True)
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)

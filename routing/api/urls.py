@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, path
 
 from controlplane.rest.views import RowsView
-from routing.api import explaining, policies, routers, static, telemetry, variants
+from routing.api import explaining, policies, routers, static, telemetry, trial_urls, variants
 
 
 def rows(route: str, view: type[RowsView], name: str) -> list[URLPattern]:
@@ -35,6 +35,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("endpoints/<uuid:endpoint_id>/variants", variants.VariantList.as_view(), name="api-variants"),
     path("static-endpoints", static.StaticList.as_view(), name="api-static-endpoints"),
     path("static-endpoints/<uuid:endpoint_id>", static.StaticDetail.as_view(), name="api-static-endpoint"),
+    *trial_urls.urlpatterns,
     *rows("routing-policies", policies.RoutingPolicyList, "routing-policies"),
     path("routing-policies/<uuid:policy_id>", policies.RoutingPolicyDetail.as_view(), name="api-routing-policy"),
     *rows("instances", routers.InstanceList, "instances"),

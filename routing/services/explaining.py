@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
-from controlplane.errors import Invalid, Transient
+from controlplane.errors import Invalid, Missing, Transient
 from controlplane.serving.models import Variant
 from routing.dataplane.config import read_config
 from routing.dataplane.fleet import Fleet
-from routing.dataplane.routes import TARGET_VARIANT, TENANT, Refusal, Request, Route, route
-from routing.domain.deciding import Decision, Outcome
+from routing.dataplane.fleet import Variant as Fleeted
+from routing.dataplane.routes import TARGET_VARIANT, TENANT, Refusal, Request, route
+from routing.domain.deciding import Key, Outcome, key_of
+from routing.domain.keys import Boundary
 from routing.domain.policies import RoutingStrategy
 from routing.domain.publishing import sealed
+from routing.domain.recordings import RECORDED_MINUTES, Kept
 from routing.models import Configuration, RoutedEndpoint
+from routing.selectors.names import names_of
 from routing.selectors.routers import in_flight
+from routing.services.recordings import recording_read
 
+SHOWN_DECISIONS = 50
 SHOWN_DIGITS = 8  # of 16: enough to compare two explanations by, too little to be a key
 _WHY: Mapping[Outcome, str] = {
     Outcome.PRIMARY: "The instance that its key belongs to has room.",
@@ -47,8 +54,25 @@ class Candidate:
     """``in_flight`` over all routers; None where no router was heard of, which is then decided as 0."""
 
     uid: str
+    name: str
     address: str
     in_flight: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """A recorded request: its half digest, what it got and how long that took (``ttft`` in seconds)."""
+
+    id: str
+    at: datetime
+    outcome: str
+    uid: str
+    name: str
+    depth: int
+    key: str
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    ttft: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +90,7 @@ class Explanation:
     overridden: bool
     boundaries: tuple[ExplainedBoundary, ...]
     candidates: tuple[Candidate, ...]
+    happened: Happened | None = None
 
 
 def decision_explain(
@@ -73,18 +98,40 @@ def decision_explain(
 ) -> Explanation:
     """``path`` as a client of the router asks for it. Raises errors.Transient before the first publication, and
     errors.Invalid for what could be no request."""
-    newest, fleet = _fleet(variant)
+    newest, fleet = published_fleet(variant)
     found = route(fleet, _request(variant, path, body, tenant, headers or {}))
-    strategy = fleet.endpoints[variant.endpoint.routed.name].variants[variant.name].config.policy.strategy
     if isinstance(found, Refusal):
-        return Explanation(
-            newest.version, strategy, "", "", f"{found.status}: {found.detail}", False, "", 0, False, (), ()
-        )
+        strategy = _variant(fleet, variant).config.policy.strategy
+        refused = f"{found.status}: {found.detail}"
+        return Explanation(newest.version, strategy, "", "", refused, False, "", 0, False, (), ())
+    return _explained(newest, found.variant, found.key, lambda: tuple(found.boundaries()))
+
+
+def recorded_explain(*, variant: Variant, decision_id: str) -> Explanation:
+    """One of decisions_list(): what it got, and what it would get now. Raises errors.Missing for one that was not
+    recorded or is past its hour, and errors.Transient."""
+    kept = _kept(variant, decision_id)
+    newest, fleet = published_fleet(variant)
+    there = _variant(fleet, variant)
+    policy, hot = there.config.policy, there.config.hot
+    limit = policy.prefix_aware.prefix_length if policy.prefix_aware else 0
+    found = tuple(one for one in kept.boundaries if one.depth <= limit)
+    named = policy.extensions.body_key or policy.extensions.key_header
+    own = Key(kept.own, override=True) if kept.own and named else None
+    explained = _explained(newest, there, lambda: own or key_of(policy, found, hot), lambda: found)
+    return replace(explained, happened=_happened(kept, names_of({kept.instance})))
+
+
+def _explained(
+    newest: Configuration, there: Fleeted, key: Callable[[], Key | None], found: Callable[[], Sequence[Boundary]]
+) -> Explanation:
+    strategy = there.config.policy.strategy
     known = in_flight()
-    found.variant.in_flight.update(known.counts)
-    decision = found.variant.decide(found.key, time.monotonic())
-    addresses = {one.member.id: f"{one.host}:{one.port}" for one in found.variant.config.instances}
-    key = decision.key
+    there.in_flight.update(known.counts)
+    decision = there.decide(key, time.monotonic())
+    addresses = {one.member.id: f"{one.host}:{one.port}" for one in there.config.instances}
+    names = names_of(decision.candidates)
+    chosen = decision.key
     return Explanation(
         config_version=newest.version,
         strategy=strategy,
@@ -92,19 +139,27 @@ def decision_explain(
         why=_WHY[decision.outcome],
         refused="",
         drawn=strategy is not RoutingStrategy.PREFIX_AWARE or decision.outcome not in _CERTAIN,
-        key=_shown(key.digest) if key is not None and (key.depth or key.override) else "",
-        key_depth=key.depth if key is not None else 0,
-        overridden=key.override if key is not None else False,
-        boundaries=_boundaries(found, decision),
-        candidates=tuple(Candidate(uid, addresses[uid], known.of(uid)) for uid in decision.candidates),
+        key=_shown(chosen.digest) if chosen is not None and (chosen.depth or chosen.override) else "",
+        key_depth=chosen.depth if chosen is not None else 0,
+        overridden=chosen.override if chosen is not None else False,
+        boundaries=tuple(
+            ExplainedBoundary(
+                one.depth,
+                _shown(one.digest),
+                one.digest in there.config.hot,
+                chosen is not None and not chosen.override and chosen.digest == one.digest,
+            )
+            for one in found()
+        ),
+        candidates=tuple(Candidate(uid, names[uid], addresses[uid], known.of(uid)) for uid in decision.candidates),
     )
 
 
 _CERTAIN = (Outcome.PRIMARY, Outcome.SIBLING, Outcome.SPILL, Outcome.NOBODY)
 
 
-def _fleet(variant: Variant) -> tuple[Configuration, Fleet]:
-    """What a router holds, of this endpoint alone."""
+def published_fleet(variant: Variant) -> tuple[Configuration, Fleet]:
+    """What a router holds, of this endpoint alone. Raises errors.Transient before the first publication."""
     newest = Configuration.objects.first()
     routed = RoutedEndpoint.objects.filter(endpoint=variant.endpoint_id).first()
     names = {one["name"] for one in newest.document["endpoints"]} if newest is not None else set()
@@ -133,14 +188,51 @@ def _request(variant: Variant, path: str, body: str, tenant: str, headers: Mappi
     return Request(b"POST", target.encode(), lines, body.encode("utf-8", "surrogatepass"))
 
 
-def _boundaries(found: Route, decision: Decision) -> tuple[ExplainedBoundary, ...]:
-    hot, key = found.variant.config.hot, decision.key
-    return tuple(
-        ExplainedBoundary(
-            one.depth, _shown(one.digest), one.digest in hot, key is not None and key.digest == one.digest
-        )
-        for one in found.boundaries()
+def decisions_list(*, variant: Variant, minutes: int = RECORDED_MINUTES) -> tuple[Sequence[Happened], int]:
+    """The newest recorded requests, newest first, and how many of that time were not kept. Raises
+    errors.Transient while Redis does not answer."""
+    recording = recording_read(variant=variant, minutes=minutes, most=SHOWN_DECISIONS)
+    names = names_of({one.instance for one in recording.requests})
+    return [_happened(one, names) for one in reversed(recording.requests)], recording.passed
+
+
+def _kept(variant: Variant, decision_id: str) -> Kept:
+    at = decision_id.partition("-")[0]
+    if at.isdigit() and len(at) < 16:
+        for one in recording_read(variant=variant, minutes=RECORDED_MINUTES).requests:
+            if _id(one) == decision_id:
+                return one
+    raise Missing(
+        "routing:decision:not-found",
+        f"There is no recorded decision {decision_id:.40}.",
+        next_step="List them again: they are kept for an hour, and only where the policy asks for it.",
     )
+
+
+def _happened(kept: Kept, names: Mapping[str, str]) -> Happened:
+    first = kept.own or (kept.boundaries[0].digest if kept.boundaries else 0)
+    return Happened(
+        _id(kept),
+        datetime.fromtimestamp(kept.at, UTC),
+        kept.outcome,
+        kept.instance,
+        names.get(kept.instance, kept.instance),
+        kept.depth,
+        _shown(first) if first else "",
+        kept.prompt_tokens,
+        kept.cached_tokens,
+        kept.ttft,
+    )
+
+
+def _id(kept: Kept) -> str:
+    """By its time and the beginning of its key: two of one millisecond and one key are alike anyway."""
+    first = kept.own or (kept.boundaries[0].digest if kept.boundaries else 0)
+    return f"{round(1000 * kept.at)}-{_shown(first)}"
+
+
+def _variant(fleet: Fleet, variant: Variant) -> Fleeted:
+    return fleet.endpoints[variant.endpoint.routed.name].variants[variant.name]
 
 
 def _shown(digest: int) -> str:

@@ -18,8 +18,13 @@ from routing.domain.policies import RoutingPolicy as Policy
 from routing.models import RoutingPolicy
 from routing.selectors.policies import policy_of
 from routing.services.publishing import publish_soon
+from routing.services.recordings import recording_forget
 
 READS = "Routers read the beginning of each request to place it. Nothing of it is stored, logged or sent on."
+RECORDS = (
+    "Keyed digests of beginnings, sizes and times of requests are kept for an hour, so that other strategies can be "
+    "tried on them. No text is."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +97,11 @@ def policy_set(
             object_name=f"{variant.endpoint.full_name} {variant.name}",
             before={"version": newest.version if newest is not None else 0, **policy_document(before)},
             after={"version": made.version, **after},
-            message=READS if reads_requests(policy) and not reads_requests(before) else "",
+            message=" ".join(one for one in _looks(policy) if one not in _looks(before)),
         )
         publish_soon()
+        if before.extensions.record_keys and not policy.extensions.record_keys:
+            transaction.on_commit(lambda: recording_forget(variant=variant), robust=True)
     return made
 
 
@@ -105,7 +112,12 @@ def reads_requests(policy: Policy) -> bool:
 
 def notes_on(policy: Policy) -> tuple[str, ...]:
     """What whoever sets it should know."""
-    return (*policy.notes, READS) if reads_requests(policy) else policy.notes
+    return (*policy.notes, *_looks(policy))
+
+
+def _looks(policy: Policy) -> tuple[str, ...]:
+    reads, records = reads_requests(policy), policy.extensions.record_keys
+    return (*((READS,) if reads else ()), *((RECORDS,) if records else ()))
 
 
 def _locked(variant_id: UUID) -> Variant:

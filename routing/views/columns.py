@@ -25,8 +25,49 @@ def share_columns() -> list[Column]:
         Column("instance", "Instance", lambda s: s.name or s.uid, heading=True),
         Column("requests", "Requests", lambda s: s.requests, numeric=True),
         Column("share", "Share", lambda s: round(s.share, 4), lambda s: f"{100 * s.share:.1f} %", numeric=True),
+        Column("low", "Fair from", lambda s: _rounded(s.low), lambda s: percent(s.low), numeric=True),
+        Column("high", "to", lambda s: _rounded(s.high), lambda s: percent(s.high), numeric=True),
         Column("fair", "Fair", lambda s: s.fair, lambda s: _fair(s.fair)),
+        Column("there", "There", lambda s: s.there, lambda s: "yes" if s.there else "no"),
     ]
+
+
+def engine_columns() -> list[Column]:
+    """What engines said of themselves: mean, and the most."""
+
+    def both(gauge: Any, word: Any) -> str:
+        return "unknown" if gauge.mean is None else f"{word(gauge.mean)}, most {word(gauge.greatest)}"
+
+    def count(value: float) -> str:
+        return f"{value:.1f}".removesuffix(".0")
+
+    return [
+        Column("instance", "Instance", lambda e: e.name, heading=True),
+        Column("engine", "Engine", lambda e: e.words),
+        Column("waiting", "Queue", lambda e: _rounded(e.waiting.mean), lambda e: both(e.waiting, count), numeric=True),
+        Column(
+            "running", "Running", lambda e: _rounded(e.running.mean), lambda e: both(e.running, count), numeric=True
+        ),
+        Column("usage", "Cache used", lambda e: _rounded(e.usage.mean), lambda e: both(e.usage, percent), numeric=True),
+        Column(
+            "utilisation", "Busy", lambda e: _rounded(e.utilisation), lambda e: percent(e.utilisation), numeric=True
+        ),
+        Column("hit_rate", "Own hit rate", lambda e: _rounded(e.hit_rate), lambda e: percent(e.hit_rate), numeric=True),
+        Column("caching", "Prefix cache", lambda e: e.caching, lambda e: _on(e.caching)),
+        Column("answered", "Answered", lambda e: _rounded(e.answered), lambda e: percent(e.answered), numeric=True),
+    ]
+
+
+def percent(part: float | None) -> str:
+    return "unknown" if part is None else f"{100 * part:.1f} %"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _on(caching: bool | None) -> str:
+    return "not said" if caching is None else "on" if caching else "off"
 
 
 def _fair(fair: bool | None) -> str:
@@ -93,7 +134,7 @@ def router_columns() -> list[Column]:
 def window_columns() -> list[Column]:
     def quantile(name: str) -> Column:
         return Column(f"ttft_{name}", f"TTFT {name}", lambda p: getattr(p.ttft, name),
-                      lambda p: milliseconds(getattr(p.ttft, name)), numeric=True)  # fmt: skip
+                      lambda p: _told(p.ttft, name), numeric=True)  # fmt: skip
 
     return [
         Column("at", "From", lambda p: p.at, lambda p: cells.when(p.at), heading=True),
@@ -102,3 +143,10 @@ def window_columns() -> list[Column]:
                lambda p: "unknown" if p.hit_rate is None else f"{100 * p.hit_rate:.1f} %", numeric=True),
         *(quantile(name) for name in QUANTILES),
     ]  # fmt: skip
+
+
+def _told(spread: Any, name: str) -> str:
+    """A high percentile of a few samples is the greatest of them, and is called so."""
+    if spread.count and spread.told(name) is None:
+        return f"most {milliseconds(spread.most)}"
+    return milliseconds(getattr(spread, name))

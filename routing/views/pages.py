@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
@@ -12,20 +14,24 @@ from django.utils import timezone
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role
-from controlplane.errors import Clash, HearthError, Missing
+from controlplane.errors import Clash, HearthError
 from controlplane.serving.models import Variant
 from controlplane.web.form_keys import fresh_key, once
 from controlplane.web.live import with_charts
 from controlplane.web.people import curl, may, readable, user_of
 from controlplane.web.tables import Table
 from routing.charts import ttft_chart
+from routing.domain.advising import Advice
+from routing.domain.engine_figures import Gauge
 from routing.forms import PolicyForm
-from routing.selectors.policies import policies_list, policy_in_force, variants_list
+from routing.selectors.policies import policies_list, policy_in_force
 from routing.selectors.routers import instances_list, published_version, routers_list, with_in_flight, with_state
 from routing.selectors.telemetry import QUANTILES, SPANS, Spread, Telemetry, telemetry
+from routing.services.advising import variant_advise
 from routing.services.policies import PolicyPreview, notes_on, policy_preview, policy_set
 from routing.views import columns
 from routing.views.base import show
+from routing.views.finding import crumbs_of, variant_of
 
 DEFAULT_MINUTES = 15
 
@@ -33,10 +39,11 @@ DEFAULT_MINUTES = 15
 @with_charts
 def routing(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpResponse:
     """Policy, telemetry, instances, routers and versions of one endpoint's variant."""
-    variant = _variant(request, endpoint_id)
+    variant = variant_of(request, endpoint_id)
     policy, newest = policy_in_force(variant)
     minutes = _minutes(request)
-    shown = telemetry(variant=variant, minutes=minutes, now=timezone.now())
+    now = timezone.now()
+    shown = telemetry(variant=variant, minutes=minutes, now=now)
     context = {
         "endpoint": variant.endpoint,
         "variant": variant,
@@ -46,6 +53,7 @@ def routing(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpRe
         "published": published_version(),
         "shown": shown,
         "facts": _facts(shown),
+        "advice": _advice(variant, variant_advise(variant=variant, minutes=minutes, now=now, shown=shown)),
         "outcomes": [(outcome, one.count, _times(one)) for outcome, one in shown.ttft_by_outcome.items()],
         "band": f"{100 * shown.band[0]:.1f} to {100 * shown.band[1]:.1f} %" if shown.shares else "",
         "spans": [(one, f"{one} minutes" if one < 120 else f"{one // 60} hours") for one in SPANS],
@@ -56,7 +64,7 @@ def routing(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpRe
     }
     return show(
         request, "pages/routing.html", context, title=f"Routing of {variant.endpoint.full_name}",
-        crumbs=_crumbs(variant)[:2], tables=_tables(request, variant, shown), suffix=suffix,
+        crumbs=crumbs_of(variant)[:2], tables=_tables(request, variant, shown), suffix=suffix,
     )  # fmt: skip
 
 
@@ -66,6 +74,10 @@ def _tables(request: HttpRequest, variant: Variant, shown: Telemetry) -> tuple[T
         Table(
             request, shown.shares, columns.share_columns(), name="shares", caption="Shares of the requests",
             key=lambda row: row.uid,
+        ),
+        Table(
+            request, shown.engines, columns.engine_columns(), name="engines", caption="What engines say of themselves",
+            key=lambda row: row.uid, prefix="e-",
         ),
         Table(
             request, with_in_flight(list(instances)), columns.instance_columns(), name="instances",
@@ -86,12 +98,17 @@ def _tables(request: HttpRequest, variant: Variant, shown: Telemetry) -> tuple[T
     )  # fmt: skip
 
 
+def _advice(variant: Variant, found: Sequence[Advice]) -> list[tuple[Advice, str]]:
+    """Each with the address of a replay that is filled in, or ""."""
+    place = reverse("routing-replay", args=[variant.endpoint_id])
+    query = {} if variant.name == "default" else {"variant": variant.name}
+    return [(one, f"{place}?{urlencode({**query, **one.replay, 'run': '1'})}" if one.replay else "") for one in found]
+
+
 def _facts(shown: Telemetry) -> list[tuple[str, str, str]]:
     """(name, value, what it is), always together: one alone misleads."""
 
-    def percent(part: float | None) -> str:
-        return "unknown" if part is None else f"{100 * part:.1f} %"
-
+    percent = columns.percent
     figures = shown.figures
     told = f"by {figures.told} of {shown.requests} answers" if figures.told else "no answer said what came from a cache"
     return [
@@ -107,17 +124,41 @@ def _facts(shown: Telemetry) -> list[tuple[str, str, str]]:
             "on one instance, at one router",
         ),
         ("Queued", str(figures.queued), _times(shown.waited) if shown.waited.count else ""),
+        *_engine_facts(shown),
+    ]
+
+
+def _engine_facts(shown: Telemetry) -> list[tuple[str, str, str]]:
+    """Over all engines, by their own words."""
+    waiting, usage, running = Gauge(), Gauge(), Gauge()
+    for one in shown.engines:
+        waiting.merge(one.waiting)
+        usage.merge(one.usage)
+        running.merge(one.running)
+    busy = [one.utilisation for one in shown.engines if one.utilisation is not None]
+
+    def shortened(value: float | None) -> str:
+        return "unknown" if value is None else f"{value:.1f}"
+
+    least = f"the least busy {columns.percent(min(busy))}" if busy else "no engine said whether it was busy"
+    return [
+        ("Queue at an engine", shortened(waiting.mean), f"most {shortened(waiting.greatest)}, of one"),
+        ("Cache occupancy", columns.percent(usage.mean), f"most {columns.percent(usage.greatest)}, of one"),
+        ("Engines busy", columns.percent(sum(busy) / len(busy) if busy else None), least),
     ]
 
 
 def _times(spread: Spread) -> str:
-    words = [f"{name} {columns.milliseconds(getattr(spread, name))}" for name in QUANTILES]
+    told = [name for name in QUANTILES if spread.told(name) is not None]
+    words = [f"{name} {columns.milliseconds(getattr(spread, name))}" for name in told]
+    if len(told) < len(QUANTILES):
+        words.append(f"most {columns.milliseconds(spread.most)}")
     return ", ".join(words) if spread.count else "unknown"
 
 
 def change(request: HttpRequest, endpoint_id: UUID) -> HttpResponse:
     """The form: tried first, then set."""
-    variant = _variant(request, endpoint_id)
+    variant = variant_of(request, endpoint_id)
     access.require(user_of(request), Role.OPERATOR, variant.endpoint.cluster.name)
     policy, newest = policy_in_force(variant)
     form = PolicyForm(request.POST if request.method == "POST" else None, initial=PolicyForm.initial_of(policy))
@@ -146,7 +187,7 @@ def _form(
         "preview": preview,
     }
     return show(
-        request, "pages/routing_change.html", context, title="Change the routing policy", crumbs=_crumbs(variant),
+        request, "pages/routing_change.html", context, title="Change the routing policy", crumbs=crumbs_of(variant),
         live_page=False, status=status,
     )  # fmt: skip
 
@@ -170,27 +211,6 @@ def _set(request: HttpRequest, variant: Variant, form: PolicyForm) -> str:
     return reverse("routing", args=[variant.endpoint_id])
 
 
-def _variant(request: HttpRequest, endpoint_id: UUID) -> Variant:
-    """The one that is asked for by ``?variant=``, otherwise ``default`` or the first."""
-    rows = variants_list(targets=readable(request)).filter(endpoint_id=endpoint_id)
-    by_name = {row.name: row for row in rows}
-    wanted = request.GET.get("variant") or ("default" if "default" in by_name else min(by_name, default=""))
-    if wanted not in by_name:
-        raise Missing(
-            "endpoint:user:not-found", f"There is no endpoint {endpoint_id}.", next_step="List the endpoints."
-        )
-    return by_name[wanted]
-
-
 def _minutes(request: HttpRequest) -> int:
     asked = request.GET.get("minutes", "")
     return next((one for one in SPANS if str(one) == asked), DEFAULT_MINUTES)
-
-
-def _crumbs(variant: Variant) -> list[tuple[str, str]]:
-    pk = variant.endpoint_id
-    return [
-        ("Endpoints", reverse("endpoints")),
-        (variant.endpoint.full_name, reverse("endpoint", args=[pk])),
-        ("Routing", reverse("routing", args=[pk])),
-    ]

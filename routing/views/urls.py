@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from controlplane.web.people import signed_in
-from routing.views import pages, targets
+from routing.views import pages, targets, trials
 
 PAGE = "endpoints/<uuid:endpoint_id>/routing"
 
@@ -21,4 +21,11 @@ urlpatterns = [
         for suffix in (".csv", ".json")
     ),
     path(f"{PAGE}/variants", signed_in(targets.variants), name="routing-variants"),
+    *(
+        path(f"{PAGE}/{name}{suffix}", signed_in(view), {"suffix": suffix})
+        for name, view in (("explain", trials.explain), ("replay", trials.replay))
+        for suffix in (".csv", ".json")
+    ),
+    path(f"{PAGE}/explain", signed_in(trials.explain), name="routing-explain"),
+    path(f"{PAGE}/replay", signed_in(trials.replay), name="routing-replay"),
 ]

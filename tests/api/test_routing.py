@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import timedelta
 from typing import Any
@@ -182,8 +183,11 @@ def test_a_decision_is_explained_and_the_request_is_forgotten(api: Api, place: s
     shown = answer.json()
     assert shown["outcome"] == "Primary" and [one["uid"] for one in shown["candidates"]] == [instance.uid]
     assert [one["depth"] for one in shown["boundaries"]] == [1024, 1600]
-    kept = bytes(IdempotencyKey.objects.get().body) + answer.content
-    assert b"eagle" not in kept
+    row = IdempotencyKey.objects.get()
+    assert b"eagle" not in bytes(row.body) + answer.content
+    head = json.dumps(["POST", f"/api/v1/{explain}", []]).encode()
+    sent = json.dumps({"body": body}).encode()
+    assert row.fingerprint != hashlib.sha256(head + b"\n" + sent).hexdigest(), "nobody may try texts against it"
     assert api.post(explain, {"body": 7, "path": ""}).status_code == 400
 
 
@@ -191,7 +195,8 @@ def test_telemetry_is_whole_and_says_what_it_does_not_know(api: Api, place: str,
     where = place.replace("routing-policy", "routing-telemetry")
     shown = api.get(where).json()
     assert (shown["requests"], shown["hit_rate"], shown["spill"], shown["points"]) == (0, None, None, [])
-    assert shown["ttft"] == {"count": 0, "p50": None, "p95": None, "p99": None}
+    assert shown["ttft"] == {"count": 0, "p50": None, "p95": None, "p99": None, "most": None}
+    assert shown["engines"] == [] and "did not say" in shown["produced_by"]
     figures = Figures(requests=4, told=2, prompt_tokens=10, cached_tokens=5)
     figures.first_byte("Primary", 0.5)
     figures.instances["pod-x"] = 4

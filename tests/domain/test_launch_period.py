@@ -49,6 +49,13 @@ def test_it_refuses_what_is_no_moment(text: str) -> None:
         moment_of(text, NOW)
 
 
+def test_it_says_in_words_what_is_no_time() -> None:
+    for text in ("yesterday", "2026-13-01", "x" * 5000):
+        with pytest.raises(ValueError, match=r"is no time; write now-6h") as refused:
+            moment_of(text, NOW)
+        assert "isoformat" not in str(refused.value) and len(str(refused.value)) < 120
+
+
 def test_it_holds_everything_between_the_two_in_whole_hours() -> None:
     hours = period_of("now-6h", "now", NOW)
     assert (hours.since, hours.until) == (

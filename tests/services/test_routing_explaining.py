@@ -66,7 +66,7 @@ def test_what_is_hot_is_passed_over(variant: Variant) -> None:
 
 def _digests(variant: Variant, body: str) -> list[str]:
     """Whole, as only a router has them."""
-    _, fleet = explaining._fleet(variant)
+    _, fleet = explaining.published_fleet(variant)
     found = route(fleet, explaining._request(variant, CHAT, body, "", {}))
     assert isinstance(found, Route)
     return [f"{one.digest:016x}" for one in found.boundaries()]

@@ -1,0 +1,83 @@
+"""A replay: what is asked, and what came of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from controlplane.operations.models import OperationState
+from controlplane.rest.validation import Input
+from routing.api.serializers import PolicyDocumentSerializer, RoutingPolicyInput
+from routing.domain.recordings import RECORDED_MINUTES
+from routing.services.replays import MOST_INSTANCES, MOST_ROUTERS
+
+
+class ReplayInput(Input):
+    """What is left out is as it is now."""
+
+    minutes = serializers.IntegerField(
+        min_value=1, max_value=RECORDED_MINUTES, default=15, help_text="how far back the recording is taken"
+    )
+    policy = RoutingPolicyInput(required=False, help_text="to be tried; the one in force without it")
+    instances = serializers.IntegerField(min_value=1, max_value=MOST_INSTANCES, required=False)
+    routers = serializers.IntegerField(min_value=1, max_value=MOST_ROUTERS, required=False, help_text="processes")
+
+
+class ReplayShareSerializer(serializers.Serializer[Any]):
+    uid = serializers.CharField()
+    name = serializers.CharField()
+    share = serializers.FloatField()
+    fair = serializers.BooleanField()
+
+
+class ReplayTimesSerializer(serializers.Serializer[Any]):
+    p50 = serializers.FloatField()
+    p95 = serializers.FloatField()
+    p99 = serializers.FloatField()
+
+
+class ReplayColumnSerializer(serializers.Serializer[Any]):
+    """By the model: see assumptions."""
+
+    hit_rate = serializers.FloatField()
+    ttft = ReplayTimesSerializer(help_text="seconds")
+    spill = serializers.FloatField(allow_null=True, help_text="of the requests with a key; null: none has one")
+    saturated = serializers.FloatField(allow_null=True)
+    band = serializers.ListField(child=serializers.FloatField(), help_text="between which a share is fair")
+    outside = serializers.IntegerField(help_text="instances whose share is not")
+    shares = ReplayShareSerializer(many=True)
+
+
+class ReplayModelSerializer(serializers.Serializer[Any]):
+    """The engine that both columns are computed with."""
+
+    cache_blocks = serializers.IntegerField(help_text="beginnings of 1,024 characters that it keeps")
+    block_tokens = serializers.IntegerField(help_text="of one of them")
+    prefill_tokens_per_second = serializers.FloatField()
+    decode_tokens_per_second = serializers.FloatField(help_text="for each request")
+
+
+class ReplayResultSerializer(serializers.Serializer[Any]):
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    requests = serializers.IntegerField()
+    passed = serializers.IntegerField(help_text="requests of that time that were not recorded")
+    measured_hit_rate = serializers.FloatField(allow_null=True, help_text="what answers said; null: none did")
+    policy = PolicyDocumentSerializer()
+    instances = serializers.IntegerField()
+    routers = serializers.IntegerField()
+    happened = ReplayColumnSerializer(help_text="every request where it went")
+    tried = ReplayColumnSerializer(help_text="every request where it would have gone")
+    model = ReplayModelSerializer()
+    assumptions = serializers.ListField(child=serializers.CharField())
+    took_seconds = serializers.FloatField()
+
+
+class ReplaySerializer(serializers.Serializer[Any]):
+    """Small ones are answered at once; others are an Operation, whose end brings the result."""
+
+    state = serializers.ChoiceField(choices=OperationState.choices)
+    operation_id = serializers.UUIDField(allow_null=True, help_text="null: it was answered at once")
+    error = serializers.JSONField(allow_null=True, help_text="a problem, when it failed")
+    result = ReplayResultSerializer(allow_null=True)

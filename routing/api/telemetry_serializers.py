@@ -1,0 +1,109 @@
+"""What was measured of a variant's requests and engines, and what follows from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from routing.domain.advising import AdviceKind
+
+
+class SpreadSerializer(serializers.Serializer[Any]):
+    """Seconds, each within one percent; null of no sample."""
+
+    count = serializers.IntegerField()
+    p50 = serializers.FloatField(allow_null=True)
+    p95 = serializers.FloatField(allow_null=True)
+    p99 = serializers.FloatField(allow_null=True)
+    most = serializers.FloatField(allow_null=True, help_text="of fewer than 100 samples p99 is no other")
+
+
+class ShareSerializer(serializers.Serializer[Any]):
+    uid = serializers.CharField()
+    name = serializers.CharField(help_text="of the pod or the engine, also of one that is gone")
+    there = serializers.BooleanField(help_text="ready now")
+    requests = serializers.IntegerField()
+    share = serializers.FloatField()
+    due = serializers.FloatField(
+        allow_null=True, help_text="an even share of the requests of those times at which it was there; null: unknown"
+    )
+    low = serializers.FloatField(allow_null=True, help_text="a share from here on")
+    high = serializers.FloatField(allow_null=True, help_text="to here is fair")
+    fair = serializers.BooleanField(allow_null=True, help_text="null: too few requests to tell")
+
+
+class GaugeSerializer(serializers.Serializer[Any]):
+    mean = serializers.FloatField(allow_null=True, help_text="null: it does not say")
+    most = serializers.FloatField(source="greatest", allow_null=True)
+
+
+class EngineSerializer(serializers.Serializer[Any]):
+    """What one engine said of itself under /metrics, asked every five seconds."""
+
+    uid = serializers.CharField()
+    name = serializers.CharField()
+    kind = serializers.CharField(help_text="the dialect that it speaks; empty: unknown")
+    stand_in = serializers.BooleanField(help_text="it keeps time and computes nothing")
+    caching = serializers.BooleanField(allow_null=True, help_text="whether its prefix cache is on; null: not said")
+    answered = serializers.FloatField(allow_null=True, help_text="the part of the questions")
+    utilisation = serializers.FloatField(allow_null=True, help_text="the part of the answers with something running")
+    running = GaugeSerializer(help_text="requests")
+    waiting = GaugeSerializer(help_text="requests in its queue")
+    usage = GaugeSerializer(help_text="occupancy of its cache, 0 to 1")
+    hit_rate = serializers.FloatField(allow_null=True, help_text="of prompt tokens, by its own counters")
+
+
+class PointSerializer(serializers.Serializer[Any]):
+    at = serializers.DateTimeField()
+    requests = serializers.IntegerField()
+    hit_rate = serializers.FloatField(allow_null=True)
+    ttft = SpreadSerializer()
+
+
+class MarkerSerializer(serializers.Serializer[Any]):
+    at = serializers.DateTimeField()
+    kind = serializers.CharField()
+    detail = serializers.CharField()
+    version = serializers.IntegerField(help_text="of the routers' configuration")
+
+
+class TelemetrySerializer(serializers.Serializer[Any]):
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    requests = serializers.IntegerField()
+    told = serializers.IntegerField(source="figures.told", help_text="answers that said what came from a cache")
+    hit_rate = serializers.FloatField(allow_null=True, help_text="of their tokens; null: none said so")
+    ttft = SpreadSerializer()
+    ttft_by_outcome = serializers.DictField(child=SpreadSerializer())
+    overhead = SpreadSerializer(help_text="until a request was sent on, where a connection was open")
+    waited = SpreadSerializer(help_text="in the queue")
+    spill = serializers.FloatField(allow_null=True, help_text="of the requests that had a key")
+    saturated = serializers.FloatField(allow_null=True)
+    shares = ShareSerializer(many=True)
+    band = serializers.ListField(
+        child=serializers.FloatField(), help_text="between which the share of one that was always there is fair"
+    )
+    engines = EngineSerializer(many=True)
+    produced_by = serializers.CharField(help_text="which engines the figures come from, in a sentence")
+    points = PointSerializer(many=True)
+    markers = MarkerSerializer(many=True)
+
+
+class AdviceSerializer(serializers.Serializer[Any]):
+    """Something odd, with the figures that say so."""
+
+    kind = serializers.ChoiceField(choices=[kind.value for kind in AdviceKind])
+    severity = serializers.ChoiceField(choices=["bad", "warn", "info"])
+    sentence = serializers.CharField()
+    next_step = serializers.CharField()
+    figures = serializers.DictField(help_text="numbers that it rests on")
+    replay = serializers.DictField(help_text="what to try on the recording first; empty: nothing")
+
+
+class AdvicesSerializer(serializers.Serializer[Any]):
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    requests = serializers.IntegerField()
+    produced_by = serializers.CharField()
+    items = AdviceSerializer(many=True, help_text="the worst first; none: nothing is odd")

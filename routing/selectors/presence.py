@@ -1,0 +1,62 @@
+"""Which instances a variant had at which time, as routers were told: a share is fair only for the time it was there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from controlplane.serving.models import Variant
+from routing.models import Configuration, RoutedEndpoint
+
+MOST = 40  # changes of membership that are looked at; what was before the oldest of them counts as that one
+Weights = Mapping[str, float]
+
+
+def expected_shares(variant: Variant, since: datetime, requests: Iterable[tuple[datetime, int]]) -> Weights:
+    """The part of ``requests`` (by time) that each instance would have got, had every one of them been spread evenly
+    (by weight) over those that were there. Empty without any."""
+    history = _history(variant, since)
+    due: Counter[str] = Counter()
+    for at, count in requests:
+        there = next((weights for begun, weights in reversed(history) if begun <= at), None)
+        if there is None and history:
+            there = history[0][1]
+        whole = sum(there.values()) if there else 0.0
+        for uid, weight in (there or {}).items():
+            due[uid] += count * weight / whole if whole else 0.0  # type: ignore[assignment]  # parts of requests
+    total = sum(due.values())
+    return {uid: part / total for uid, part in due.items()} if total else {}
+
+
+def _history(variant: Variant, since: datetime) -> list[tuple[datetime, Weights]]:
+    """From when on which instances with which weight, oldest first."""
+    name = RoutedEndpoint.objects.filter(endpoint=variant.endpoint_id).values_list("name", flat=True).first()
+    if name is None:
+        return []
+    rows = Configuration.objects.order_by("-version")
+    before = rows.filter(created_at__lte=since).values_list("pk", flat=True).first()
+    moved = [
+        pk
+        for pk, changes in rows.filter(created_at__gt=since).values_list("pk", "changes")
+        if any(_moves(one, name, variant.name) for one in changes)
+    ]
+    wanted = [*moved[:MOST], *([before] if before is not None else [])]
+    if not wanted and (only := rows.values_list("pk", flat=True).last()) is not None:
+        wanted = [only]
+    found = Configuration.objects.filter(pk__in=wanted).order_by("version").values_list("created_at", "document")
+    return [(at, _weights(document, name, variant.name)) for at, document in found]
+
+
+def _moves(change: Mapping[str, Any], endpoint: str, variant: str) -> bool:
+    of = (change.get("endpoint"), change.get("variant"))
+    return of == (endpoint, variant) and change.get("kind") in ("Membership", "Endpoint")
+
+
+def _weights(document: Mapping[str, Any], endpoint: str, variant: str) -> Weights:
+    for one in document.get("endpoints", ()):
+        for of in one["variants"] if one["name"] == endpoint else ():
+            if of["name"] == variant:
+                return {each["id"]: float(each.get("weight", 1.0)) for each in of["instances"]}
+    return {}
