@@ -66,7 +66,7 @@ class Client(asyncio.Protocol):
 
     def write(self, data: list[bytes]) -> None:
         if self._transport is not None:
-            self._transport.writelines(data)
+            self._transport.write(b"".join(data))
 
     def finished(self, *, keeps: bool) -> None:
         """The answer is written; the next request's turn."""

@@ -58,7 +58,7 @@ class Upstream(asyncio.Protocol):
         assert self._transport is not None
         self._receiver, self._without_body = receiver, without_body
         self._parser = None
-        self._transport.writelines(data)
+        self._transport.write(b"".join(data))
 
     def pause(self) -> None:
         if self._transport and self.open:

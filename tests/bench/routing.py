@@ -115,7 +115,14 @@ def started(stack: ExitStack, command: Sequence[str], env: dict[str, str], log: 
         stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     stack.callback(ended, process)
+    preferred(process.pid, os.nice(0))
     return process
+
+
+def preferred(pid: int, nice: int) -> None:
+    """Where the system shares its cores among sessions first, a session needs to be told what its processes were."""
+    with suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 def ended(process: subprocess.Popen[bytes]) -> None:
@@ -301,7 +308,7 @@ def main() -> int:
     parser.add_argument("--prefixes", type=int, default=0, help="distinct ones, to look at our memory after them")
     parser.add_argument("--json", type=Path, default=CACHE / "routing.json", help="where all figures go")
     options = parser.parse_args()
-    os.nice(options.nice)
+    preferred(os.getpid(), os.nice(options.nice))
     try:
         results = run(options)
         print("\n".join(table(results, options)))

@@ -116,6 +116,17 @@ EXTENSIONS: list[tuple[str, object, bool]] = [
     ("key_header", "a\r\nb", False),
     ("key_header", "x" * 65, False),
     ("key_header", None, False),
+    ("body_bytes", 1024, True),
+    ("body_bytes", 64 * 1024 * 1024, True),
+    ("body_bytes", 64 * 1024 * 1024 + 1, False),
+    ("body_bytes", 0, False),
+    ("body_bytes", 2048.0, False),
+    ("body_bytes", True, False),
+    ("first_byte_seconds", 1, True),
+    ("first_byte_seconds", 3600, True),
+    ("first_byte_seconds", 0, False),
+    ("first_byte_seconds", "600", False),
+    ("first_byte_seconds", None, False),
 ]
 
 
