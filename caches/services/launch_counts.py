@@ -5,6 +5,7 @@ An hour is counted from its launches by one statement, a day from its hours once
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -117,24 +118,10 @@ def _day_count(mark: LaunchHour) -> None:
 
 def _replace(cluster_id: UUID, step: str, starts: Sequence[datetime], tallies: Tallies) -> None:
     LaunchCount.objects.filter(by__in=TOLD_APART, step=step, start__in=starts, cluster_id=cluster_id).delete()
-    LaunchCount.objects.bulk_create(
-        [
-            LaunchCount(
-                cluster_id=cluster_id,
-                step=step,
-                by=by,
-                start=start,
-                launches=tally.launches,
-                ready=tally.ready,
-                ended=tally.ended,
-                reasons=dict(tally.reasons),
-                sketch=tally.sketch.to_bytes(),
-                **dict(zip(CELL, cell, strict=True)),
-            )
-            for (start, by, cell), tally in sorted(tallies.items(), key=lambda item: item[0])
-        ],
-        batch_size=2000,
-    )
+    with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
+        for (start, by, cell), tally in sorted(tallies.items(), key=lambda item: item[0]):
+            counts = (tally.launches, tally.ready, tally.ended, json.dumps(tally.reasons), tally.sketch.to_bytes())
+            copy.write_row((cluster_id, step, by, start, *cell, *counts))
 
 
 def _lock(cluster_id: UUID, day: datetime) -> None:
@@ -142,6 +129,8 @@ def _lock(cluster_id: UUID, day: datetime) -> None:
     transaction_lock(f"launch-counts {cluster_id} {day.isoformat()}")
 
 
+_COUNTED = ("cluster_id", "step", "by", "start", *CELL, "launches", "ready", "ended", "reasons", "sketch")
+_COPY = f"COPY {LaunchCount._meta.db_table} ({', '.join(_COUNTED)}) FROM STDIN"
 _GROUPED = f"""
     SELECT date_trunc('hour', began_at, 'UTC') AS hour, {", ".join(CELL)}, state, miss_reason,
            {bucket_sql("ready_seconds")} AS bucket, count(*)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 
 from django.db import connection
 
+from caches.domain.launch_words import Phase
 from caches.models import Launch, LaunchHour, LaunchObservation
 from controlplane.clusters.models import Cluster
 
@@ -28,6 +30,12 @@ def put_launches(cluster: Cluster, count: int, now: datetime, *, observed_every:
             cursor.execute(f"VACUUM ANALYZE {model._meta.db_table}")
 
 
+PHASES = json.dumps(
+    [
+        {"phase": phase.value, "state": "Measured", "seconds": 0, "observer": "Cluster", "pieces": [["AT", "AT"]]}
+        for phase in Phase
+    ]
+).replace(": 0,", ": TOOK,")
 _DRAWN = f"""
     SELECT number, gen_random_uuid() AS id, %(now)s::timestamptz - random() * interval '{DAYS} days' AS began,
            random() < 0.9 AS hit, random() < 0.97 AS ready, random() AS r1, random() AS r2, random() AS r3,
@@ -41,7 +49,7 @@ _LAUNCHES = f"""
             first_on_node, node_age_seconds, reached, started_at, ready_at, served_at, ended_at, end_reason,
             ready_seconds, total_seconds, unknown_seconds, clock_shift_seconds, phase_seconds, phases)
     SELECT id, began, began, %(cluster)s::uuid, 'uid-' || number, 'server', 0, began, 'default/chat-' || number,
-           'node-' || number %% 400, 'pool-' || floor(r1 * r1 * {POOLS}), 'default/chat-' || version,
+           'node-' || number %% 400, 'pool-' || (version + (r1 < 0.3)::int) %% {POOLS}, 'default/chat-' || version,
            md5(version::text), 'llama v' || version, CASE WHEN ready THEN 'Ready' ELSE 'Ended' END, kind,
            CASE WHEN hit THEN 'Hit' WHEN r3 < 0.3 THEN 'Partial' ELSE 'Miss' END,
            CASE WHEN r3 < 0.8 THEN 'Hit' ELSE 'Miss' END, CASE WHEN hit THEN '' ELSE 'FirstOnNode' END, NOT hit,
@@ -49,10 +57,8 @@ _LAUNCHES = f"""
            CASE WHEN NOT ready THEN began + interval '60 seconds' END, CASE WHEN ready THEN '' ELSE 'OOMKilled' END,
            CASE WHEN ready THEN took END, took, took * 0.2, 0,
            ARRAY[took * 0.05, NULL, took * 0.3, took * 0.15, took * 0.25, took * 0.05, NULL],
-           (SELECT jsonb_agg(jsonb_build_object('phase', phase, 'state', 'Measured', 'seconds', took / 7, 'observer',
-                   'Cluster', 'pieces', jsonb_build_array(jsonb_build_array(began, began + interval '5 seconds'))))
-              FROM unnest(ARRAY['WaitingForNode', 'ImagePull', 'WeightsFetch', 'RuntimeInitialisation', 'WeightsLoad',
-                                'HealthChecks', 'FirstRequest']) AS phase)
+           replace(replace('{PHASES}', 'AT', to_char(began, 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"')), 'TOOK',
+                   round((took / 7)::numeric, 3)::text)::jsonb
       FROM (SELECT *, exp(CASE WHEN hit THEN 3.0 ELSE 6.0 END + 0.4 * normal) AS took,
                    floor(r2 * r2 * {VERSIONS})::int AS version,
                    (ARRAY['WarmPodRestart', 'ColdPodOnWarmNode', 'PodOnNewNode', 'NewModelVersion',
