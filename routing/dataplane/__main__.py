@@ -25,11 +25,8 @@ GARBAGE = (20_000, 20, 20)  # as gc.set_threshold has them
 
 
 async def serve(options: argparse.Namespace) -> None:
-    tls = None
-    if options.certificate:
-        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        tls.load_cert_chain(options.certificate, options.key)
-    shared = Shared(upstream_tls=ssl.create_default_context(cafile=options.upstream_ca))
+    tls, to_instances = _tls(options)
+    shared = Shared(upstream_tls=to_instances)
     router = Router(options.config, tls=tls, shared=shared)
     port = await router.start(options.host, options.port)
     print(f"routing on port {port}", flush=True)
@@ -52,6 +49,19 @@ async def serve(options: argparse.Namespace) -> None:
     await asyncio.gather(*work, return_exceptions=True)
     await exposing.stop()
     await router.stop(options.grace_seconds)
+
+
+def _tls(options: argparse.Namespace) -> tuple[ssl.SSLContext | None, ssl.SSLContext]:
+    """To serve with, and to reach instances with. Raises OSError, which names the option."""
+    served, name = None, "--certificate and --key"
+    try:
+        if options.certificate:
+            served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            served.load_cert_chain(options.certificate, options.key)
+        name = "--upstream-ca"
+        return served, ssl.create_default_context(cafile=options.upstream_ca)
+    except OSError as error:
+        raise OSError(f"{name} cannot be used: {error}") from None
 
 
 def _settle() -> None:
@@ -110,8 +120,16 @@ def main() -> int:
         parser.error(why)
     if options.workers > 1:
         metrics = (options.metrics_host, options.metrics_port) if options.metrics_port is not None else None
-        return run_workers(options.workers, _for_one(options), options.host, options.port, metrics)
-    uvloop.run(serve(options))
+        try:
+            return run_workers(options.workers, _for_one(options), options.host, options.port, metrics)
+        except OSError as error:
+            logging.error("the router cannot start: %s", error)
+            return 1
+    try:
+        uvloop.run(serve(options))
+    except OSError as error:  # also what TLS says of certificates: a port, a file or an address that cannot be had
+        logging.error("the router cannot start: %s", error)
+        return 1
     return 0
 
 

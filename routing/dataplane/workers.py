@@ -14,9 +14,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from routing.dataplane.exposing import Page
@@ -24,7 +25,10 @@ from routing.domain.summing import Tally
 
 log = logging.getLogger(__name__)
 
-AGAIN_SECONDS, LOOK_SECONDS = 1.0, 0.2
+LOOK_SECONDS = 0.2
+# One that ends sooner than this could not start; the next one has to wait longer each time.
+STEADY_SECONDS, AGAIN_SECONDS, LONGEST_SECONDS = 10.0, 1.0, 30.0
+TRIES = 5  # of every process in a row, until the parent gives up too
 ASK_SECONDS, ANSWER_SECONDS = 2.0, 2.0
 PARENT = "HEARTH_ROUTER_PARENT"  # the pid by which a worker sees that its parent is gone
 
@@ -60,8 +64,19 @@ def run_workers(
 
 @dataclass(slots=True)
 class _Worker:
+    """``tries``: how many ended in its place without having been steady. ``again_at``: when another one is started,
+    None while it runs."""
+
     process: subprocess.Popen[bytes]
     page: Path | None
+    tries: int = 0
+    started_at: float = field(default_factory=time.monotonic)
+    again_at: float | None = None
+
+
+def pause_after(tries: int) -> float:
+    """Seconds until another one is started, after so many that could not."""
+    return float(min(LONGEST_SECONDS, AGAIN_SECONDS * 2 ** min(max(0, tries - 1), 16)))
 
 
 class _Workers:
@@ -85,7 +100,7 @@ class _Workers:
         if shown is not None:
             print(f"metrics on port {shown}", flush=True)
             asking = asyncio.create_task(self._ask_now_and_then())
-        await self._keep()
+        code = await self._keep()
         for one in self._running:
             one.process.terminate()
         while any(one.process.poll() is None for one in self._running):
@@ -94,21 +109,33 @@ class _Workers:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
         await page.stop()
-        return max(int(one.process.returncode) for one in self._running)
+        # Of one that ended before it was asked to, it was told before.
+        return max(code, *(int(one.process.returncode) for one in self._running if one.again_at is None), 0)
 
-    async def _keep(self) -> None:
+    async def _keep(self) -> int:
+        """Until it is to end: 0; or until nothing can be started: what the last one ended with."""
         while not self._ending.is_set():
+            now = time.monotonic()
             for place, one in enumerate(self._running):
-                if one.process.poll() is None:
-                    continue
-                log.error(
-                    "router process %d ended with %s; another takes its place", one.process.pid, one.process.returncode
-                )
-                self._tally.end(one.process.pid)
-                if await self._ends_within(AGAIN_SECONDS):
-                    return
-                self._running[place] = self._start()
+                if one.again_at is None and one.process.poll() is not None:
+                    self._ended(one, now)
+                elif one.again_at is not None and one.again_at <= now:
+                    self._running[place] = self._start(one.tries)
+            if all(one.again_at is not None and one.tries >= TRIES for one in self._running):
+                log.error("no router process could be started %d times in a row: what they said stands above", TRIES)
+                return max(1, *(int(one.process.returncode) for one in self._running))
             await self._ends_within(LOOK_SECONDS)
+        return 0
+
+    def _ended(self, one: _Worker, now: float) -> None:
+        self._tally.end(one.process.pid)
+        one.tries = one.tries + 1 if now - one.started_at < STEADY_SECONDS else 1
+        pause = pause_after(one.tries)
+        one.again_at = now + pause
+        log.error(
+            "router process %d ended with %s; another takes its place in %g s (%d in a row that did not last)",
+            one.process.pid, one.process.returncode, pause, one.tries,
+        )  # fmt: skip
 
     async def _ends_within(self, seconds: float) -> bool:
         try:
@@ -117,14 +144,14 @@ class _Workers:
             return False
         return True
 
-    def _start(self) -> _Worker:
+    def _start(self, tries: int = 0) -> _Worker:
         self._started += 1
         page = self._folder / str(self._started) if self._folder is not None else None
         mine = ["--host", self._host, "--port", str(self._port), *(["--metrics-socket", str(page)] if page else [])]
         command = [sys.executable, *_warnings(), "-m", "routing.dataplane", *self._arguments, *mine]
         environment = {**os.environ, PARENT: str(os.getpid())}
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        return _Worker(process, page)
+        return _Worker(process, page, tries)
 
     async def _text(self) -> str:
         await self._ask()

@@ -6,17 +6,20 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
+import time
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
+from routing.dataplane import workers
 from routing.dataplane.exposing import Exposing, exposition
 from routing.dataplane.workers import PARENT, held_port, is_orphan
 from routing.domain.expositions import read_samples
 from tests.dataplane.engines import Engine
 from tests.dataplane.test_process import process, told, written
-from tests.dataplane.world import PREFIX, Wire, chat, run, until, world
+from tests.dataplane.world import PREFIX, WAIT_SECONDS, Wire, chat, run, until, world
 
 
 def children(parent: int) -> list[int]:
@@ -103,6 +106,68 @@ def test_one_page_has_the_numbers_of_all_processes_and_they_never_fall(tmp_path:
         await engine.stop()
 
     told(test())
+
+
+class Short(workers._Workers):
+    """Its processes end as they are told to; ``started`` when each was."""
+
+    def __init__(self, *codes: int) -> None:
+        super().__init__([], "127.0.0.1", 1, None)
+        self.codes, self.started = codes, list[float]()
+
+    def _start(self, tries: int = 0) -> workers._Worker:
+        code = self.codes[min(len(self.started), len(self.codes) - 1)]
+        self.started.append(time.monotonic())
+        what = "import time; time.sleep(600)" if code < 0 else f"import sys; sys.exit({code})"
+        return workers._Worker(subprocess.Popen([sys.executable, "-Sc", what]), None, tries)
+
+
+def test_what_cannot_start_is_tried_ever_more_seldom_and_then_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(workers, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(workers, "LOOK_SECONDS", 0.01)
+    short = Short(3)
+    assert asyncio.run(asyncio.wait_for(short.run(2, None), WAIT_SECONDS)) == 3
+    assert len(short.started) == 2 * workers.TRIES
+    assert "ended with 3" in caplog.text and "5 in a row" in caplog.text and "no router process" in caplog.text
+    assert short.started[-1] - short.started[0] > 0.05 * (1 + 2 + 4 + 8), "and waited in between"
+
+
+def test_one_that_cannot_start_takes_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(workers, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(workers, "LONGEST_SECONDS", 0.002)
+    short = Short(-1, 3)
+
+    async def test() -> None:
+        running = asyncio.create_task(short.run(2, None))
+        await until(lambda: len(short.started) > 2 * workers.TRIES + 2, "it is tried on and on")
+        assert not running.done() and short._running[0].process.poll() is None
+        short._ending.set()
+        await running
+
+    asyncio.run(asyncio.wait_for(test(), WAIT_SECONDS))
+
+
+@pytest.mark.parametrize(("tries", "seconds"), [(0, 1), (1, 1), (2, 2), (3, 4), (5, 16), (6, 30), (2000, 30)])
+def test_the_pause_grows_and_has_an_end(tries: int, seconds: float) -> None:
+    assert workers.pause_after(tries) == seconds
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--certificate=/nowhere.pem", "--key=/nowhere.key"], "--certificate and --key"),
+        (["--upstream-ca=/nowhere.pem"], "--upstream-ca"),
+        (["--host=192.0.2.1", "--workers=2"], "cannot start"),
+    ],
+    ids=["certificate", "authority", "address"],
+)
+def test_a_router_that_cannot_start_says_why_in_a_line(tmp_path: Path, options: list[str], said: str) -> None:
+    command = [sys.executable, "-m", "routing.dataplane", "--config", str(tmp_path / "router.json"), "--port=0"]
+    ended = subprocess.run([*command, *options], capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
+    assert ended.returncode == 1 and said in ended.stderr and "Traceback" not in ended.stderr
 
 
 def test_a_worker_knows_that_its_parent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
