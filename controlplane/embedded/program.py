@@ -218,6 +218,8 @@ def _processes(options: Options, env: Mapping[str, str]) -> Iterator[Spec]:
     yield Spec("beat", [*celery, "beat", "--schedule", str(beat / "schedule"), "--pidfile", ""], env)
     if options.router_port:
         router = [python, "-m", "routing.dataplane", "--follow", "--config", str(options.state / "router.json")]
+        # llama.cpp takes ten seconds to see that so long a word is too long, and four times as long for twice of it.
+        router += ["--body-bytes", str(512 * 1024)]
         yield Spec("router", [*router, "--host", ports.HOST, "--port", str(options.router_port)], env)
     if "watch_cluster" in options.commands:
         yield Spec("watcher", [*manage, "watch_cluster"], env)

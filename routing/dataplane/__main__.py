@@ -15,7 +15,7 @@ from typing import Any
 import uvloop
 
 from routing.dataplane.exposing import Exposing
-from routing.dataplane.router import Router, Shared
+from routing.dataplane.router import BODY_BYTES, Router, Shared
 from routing.dataplane.scraping import Scraper
 from routing.dataplane.telling import Teller
 from routing.dataplane.workers import is_orphan, run_workers
@@ -26,7 +26,7 @@ GARBAGE = (20_000, 20, 20)  # as gc.set_threshold has them
 
 async def serve(options: argparse.Namespace) -> None:
     tls, to_instances = _tls(options)
-    shared = Shared(upstream_tls=to_instances)
+    shared = Shared(upstream_tls=to_instances, body_bytes=options.body_bytes)
     router = Router(options.config, tls=tls, shared=shared)
     port = await router.start(options.host, options.port)
     print(f"routing on port {port}", flush=True)
@@ -111,6 +111,7 @@ def main() -> int:
     parser.add_argument("--certificate", help="serve TLS with this chain (PEM)")
     parser.add_argument("--key", help="the certificate's key (PEM)")
     parser.add_argument("--upstream-ca", help="trust these for instances that serve TLS (PEM)")
+    parser.add_argument("--body-bytes", type=int, default=BODY_BYTES, help="refuse greater bodies (64 MiB)")
     parser.add_argument("--grace-seconds", type=float, default=30.0, help="how long requests may run on after a stop")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -146,6 +147,7 @@ def _no_broker() -> str:
 def _for_one(options: argparse.Namespace) -> list[str]:
     """What each of several workers is told beside where it listens."""
     told = ["--config", str(options.config), "--grace-seconds", str(options.grace_seconds)]
+    told += ["--body-bytes", str(options.body_bytes)]
     told += ["--follow"] if options.follow else []
     for name in ("certificate", "key", "upstream_ca"):
         if value := getattr(options, name):

@@ -122,7 +122,7 @@ def test_it_takes_up_what_is_published_and_finishes_what_runs_when_it_is_stopped
 def test_it_starts_without_any_configuration_and_says_so(tmp_path: Path) -> None:
     async def test() -> None:
         engine = await Engine().start()
-        async with process(tmp_path / "router.json") as (_, port):
+        async with process(tmp_path / "router.json", "--body-bytes=1000") as (_, port):
             wire = Wire(*await asyncio.open_connection("127.0.0.1", port))
             reply = await wire.ask("POST", "/v1/completions", b"{}")
             assert reply.status == 503 and json.loads(reply.body)["error"]["code"] == "routing:config:empty"
@@ -131,6 +131,7 @@ def test_it_starts_without_any_configuration_and_says_so(tmp_path: Path) -> None
                 reply = await wire.ask("POST", "/v1/completions", b"{}")
                 await asyncio.sleep(0.02)
             assert reply.status == 200
+            assert (await wire.ask("POST", "/v1/completions", b"x" * 1001)).status == 413, "more than it was told"
             wire.leave()
         await engine.stop()
 
