@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 from django.utils import timezone
 
-from routing.services import intake, publishing
+from routing.services import intake, publishing, recordings
 
 
 @shared_task(name="routing.publish")
@@ -22,3 +22,4 @@ def take_figures() -> None:
 @shared_task(name="routing.purge")
 def purge() -> None:
     intake.windows_purge(now=timezone.now())
+    recordings.recordings_purge()

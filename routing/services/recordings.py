@@ -14,6 +14,7 @@ from controlplane.errors import Transient
 from controlplane.serving.models import Variant
 from routing.domain.recordings import Recording, joined, key_of_stream, read_message
 from routing.models import RoutedEndpoint
+from routing.selectors.policies import newest_policies, policy_in_force, policy_of
 from routing.services import broker
 
 log = structlog.get_logger(__name__)
@@ -23,8 +24,10 @@ PAGE = 100  # messages
 
 
 def recording_read(*, variant: Variant, minutes: float, most: int = MOST_REQUESTS) -> Recording:
-    """The last ``minutes``, of which no more than the newest ``most`` requests. Raises errors.Transient while Redis
-    does not answer."""
+    """The last ``minutes``, of which no more than the newest ``most`` requests; nothing where the policy records
+    nothing. Raises errors.Transient while Redis does not answer."""
+    if not policy_in_force(variant)[0].extensions.record_keys:
+        return Recording()
     name = RoutedEndpoint.objects.filter(endpoint=variant.endpoint_id).values_list("name", flat=True).first()
     if name is None:
         return Recording()
@@ -50,6 +53,24 @@ def recording_forget(*, variant: Variant) -> None:
             connection.delete(key_of_stream(name, variant.name))
     except (redis.RedisError, OSError) as error:
         log.warning("routing.recording_not_forgotten", error=str(error)[:200])
+
+
+def recordings_purge() -> None:
+    """What routers told that had not heard yet that it is no longer wanted: they follow within seconds."""
+    variants = list(Variant.objects.select_related("endpoint", "endpoint__routed"))
+    policies = newest_policies([one.pk for one in variants])
+    keys = [
+        key_of_stream(one.endpoint.routed.name, one.name)
+        for one in variants
+        if hasattr(one.endpoint, "routed") and not policy_of(one.endpoint, policies.get(one.pk)).extensions.record_keys
+    ]
+    if not keys:
+        return
+    try:
+        with broker.client() as connection:
+            connection.delete(*keys)
+    except (redis.RedisError, OSError) as error:
+        log.warning("routing.recordings_not_purged", error=str(error)[:200])
 
 
 def _newest(connection: redis.Redis, key: str, since: float, most: int) -> list[Recording]:

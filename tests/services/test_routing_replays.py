@@ -190,8 +190,17 @@ def test_switching_the_recording_on_and_off_is_audited_and_off_forgets(
     assert "digests of beginnings" not in last.message and "to place it" in last.message, "only what is new is said"
     with django_capture_on_commit_callbacks(execute=True):
         policy_set(actor=ADA, variant_id=variant.pk, document=PREFIX)
-    assert recording_read(variant=variant, minutes=15).requests == ()
-    last = AuditEvent.objects.filter(action="routing.policy").order_by("-at")[0]
+    key = key_of_stream(variant.endpoint.routed.name, "default")
+    with redis.Redis.from_url(url) as connection:
+        assert not connection.exists(key)
+        told(url, variant, chats(3))  # by a router that has not heard of it yet
+        assert recording_read(variant=variant, minutes=15).requests == () and connection.exists(key)
+        kept_on = recording_variant()
+        kept_on.endpoint.routed = RoutedEndpoint.objects.get(endpoint=kept_on.endpoint)
+        told(url, kept_on, chats(2))
+        recordings.recordings_purge()
+        assert not connection.exists(key) and len(recording_read(variant=kept_on, minutes=15).requests) == 2
+    last = AuditEvent.objects.filter(action="routing.policy", object_id=str(variant.endpoint_id)).order_by("-at")[0]
     switched = [(one or {})["RoutingExtensions"]["record_keys"] for one in (last.before, last.after)]
     assert switched == [True, False]
     assert RECORDED["RoutingStrategy"] == "RANDOM"

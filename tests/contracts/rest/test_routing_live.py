@@ -21,8 +21,10 @@ from django.db import connections
 from controlplane.accounts.models import Scope, User
 from controlplane.serving.models import Endpoint, Instance
 from routing.dataplane.following import CONFIG_KEY
+from routing.dataplane.telling import STREAM_KEY
 from routing.models import Configuration
 from routing.services.publishing import configuration_publish
+from routing.services.recordings import recording_read
 from tests import factories
 from tests.api.conftest import Api, api_for
 from tests.dataplane.engines import Call, Engine
@@ -30,13 +32,15 @@ from tests.dataplane.world import WAIT_SECONDS, Wire, chat, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
 STREAM = b"".join(b"data: %d\n\n" % number for number in range(20))
+RECORDED = {"record_keys": True}
 FLIPS = (
     {
         "RoutingStrategy": "PREFIX_AWARE",
         "PrefixAwareRoutingConfig": {"PrefixLength": 1024, "ConcurrencyThreshold": 4},
+        "RoutingExtensions": RECORDED,
     },
-    {"RoutingStrategy": "RANDOM"},
-    {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
+    {"RoutingStrategy": "RANDOM", "RoutingExtensions": RECORDED},
+    {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS", "RoutingExtensions": RECORDED},
 )
 
 
@@ -57,8 +61,10 @@ def endpoint(broker: Any) -> Endpoint:
 
 
 async def streams(call: Call) -> None:
-    """Half of the answers come in pieces."""
-    if json.loads(call.body).get("stream"):
+    """Half of the answers come in pieces. Under /metrics it says how it is."""
+    if call.line.startswith(b"GET /metrics"):
+        await call.answer(b"vllm:num_requests_running 1\nvllm:num_requests_waiting 2\n")
+    elif json.loads(call.body).get("stream"):
         await call.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         for start in range(0, len(STREAM), 10):
             piece = STREAM[start : start + 10]
@@ -115,7 +121,7 @@ def in_thread(work: Any) -> Any:
 
 
 def test_a_strategy_is_flipped_under_traffic_and_no_request_notices(
-    endpoint: Endpoint, operator: User, valkey_url: str, tmp_path: Path
+    endpoint: Endpoint, broker: Any, operator: User, valkey_url: str, tmp_path: Path
 ) -> None:
     api = api_for(operator, Scope.READ, Scope.ROUTING_WRITE)
     place = f"endpoints/{endpoint.pk}/variants/default/routing-policy"
@@ -144,11 +150,25 @@ def test_a_strategy_is_flipped_under_traffic_and_no_request_notices(
             stopped.set()
             await asyncio.gather(*tasks)
             assert [one for client in clients for one in client.wrong] == []
-        assert all(engine.calls for engine in engines)
+            await until(lambda: _engines_told(broker), "a router asked the engines how they are")
+        assert all(any(b"chat" in call.line for call in engine.calls) for engine in engines)
+        recorded = await in_thread(lambda: recording_read(variant=endpoint.variants.get(), minutes=5))
+        assert {"Random", "LeastBusy"} <= {one.outcome for one in recorded.requests}, "whatever the strategy"
+        assert all(one.depth and one.ttft is not None and one.instance for one in recorded.requests)
         for engine in engines:
             await engine.stop()
 
     asyncio.run(asyncio.wait_for(test(), WAIT_SECONDS))
+
+
+def _engines_told(broker: Any) -> bool:
+    """Whether a router told what engines said of themselves."""
+    for _, fields in broker.xrevrange(STREAM_KEY, count=50):
+        for variant in json.loads(fields[b"m"])["variants"]:
+            engines = variant.get("figures", {}).get("engines", {}).values()
+            if any(said.get("kind") == "vLLM" and said["waiting"][1] == 2 for said in engines):
+                return True
+    return False
 
 
 def _flip(api: Api, place: str, number: int) -> None:
