@@ -177,7 +177,8 @@ class Exchange:
 
     def _next(self) -> None:
         """Ask the next candidate, or say that there is none."""
-        self._release()
+        if self._lease is not None:
+            self._release()
         assert self._route is not None
         variant = self._route.variant
         while self._passed < len(self._candidates) and self._attempts < ATTEMPTS:
@@ -361,6 +362,8 @@ class Exchange:
         return endpoint.variants.get(self._route.variant.config.name) if endpoint else None
 
     def _is_current(self, instance: Instance) -> bool:
+        if self._route is not None and self._route.variant.current:
+            return True  # it was leased from there
         variant = self._current()
         return variant is not None and variant.instances.get(instance.config.member.id) is instance
 

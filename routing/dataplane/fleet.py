@@ -69,6 +69,7 @@ class Variant:
     def __init__(self, config: VariantConfig, of: EndpointConfig, routers: int, before: Variant | None) -> None:
         self.config = config
         self.names = (of.name, config.name)
+        self.current = True  # until another configuration is in force
         self._of = of
         self._begun: dict[tuple[str, str], blake2b] = {}
         self.in_flight: dict[str, int] = before.in_flight if before else {}
@@ -190,6 +191,9 @@ class Fleet:
         made = {name: self._endpoint(one, config.routers) for name, one in config.endpoints.items()}
         gone = [one for name, before in self.endpoints.items() for one in _left(before, made.get(name))]
         before, self.config, self.endpoints = self.endpoints, config, made
+        for endpoint in before.values():
+            for variant in endpoint.variants.values():
+                variant.current = False
         self.only = next(iter(made.values())) if len(made) == 1 else None
         for waiting in _waiting(before) - _waiting(made):
             waiting.end()

@@ -16,6 +16,7 @@ from routing.dataplane.fleet import Endpoint, Fleet, Variant
 from routing.dataplane.heads import Header
 from routing.domain.deciding import Key, key_of
 from routing.domain.keys import Boundary, boundaries_from, first_boundary, override, tenant_salt
+from routing.domain.policies import RoutingExtensions
 from routing.domain.recordings import DEEPEST
 from routing.domain.requests import KINDS, RequestKind, opening, parts
 
@@ -174,7 +175,7 @@ class Route:
             return None
         hot = variant.config.hot
         if not variant.sketch.samples():
-            first = self._first()
+            first = self._first(policy.extensions)
             if first is not None and first.digest not in hot:
                 return Key(first.digest, first.depth)
             return key_of(policy, self.boundaries(), hot)
@@ -183,17 +184,21 @@ class Route:
         variant.sketch.add((one.digest for one in chain(tuple(met), found)), hot)
         return key
 
-    def _first(self) -> Boundary | None:
+    def _first(self, extensions: RoutingExtensions) -> Boundary | None:
         """What ``boundaries`` gives first, where that is known without looking further."""
-        extensions = self.variant.config.policy.extensions
         if self._asked.kind is not RequestKind.CHAT or not extensions.adaptive_depth or extensions.strict_text:
             return None
-        begins = opening(RequestKind.CHAT, self._read.document())
-        return first_boundary(self.variant.begun(self._salt(), self._read.model()), *begins) if begins else None
+        document = self._read.document()
+        if (begins := opening(RequestKind.CHAT, document)) is None:
+            return None
+        model = document.get("model")
+        state = self.variant.begun(self._salt(), model if type(model) is str else "")
+        return first_boundary(state, begins[0], begins[1])
 
     def _own(self) -> int:
         """The digest of a key that the client named; 0 without."""
-        extensions, looks = self.variant.config.policy.extensions, self._looks()
+        extensions = self.variant.config.policy.extensions
+        looks = extensions.inspect_bodies and self._asked.kind is not RequestKind.RAW
         own = self._request.header(extensions.key_header.encode()) if extensions.key_header else ""
         if looks and extensions.body_key and isinstance(named := self._read.document().get("prompt_cache_key"), str):
             own = own or named
@@ -215,14 +220,10 @@ class Route:
         extensions = self.variant.config.policy.extensions
         if not extensions.inspect_bodies:
             return iter(())
-        looks = self._looks()
+        looks = self._asked.kind is not RequestKind.RAW  # it is read as JSON
         body: Mapping[str, Any] | bytes = self._read.document() if looks else self._request.body
         state = self.variant.begun(self._salt(), self._read.model() if looks else "")
         return boundaries_from(state, parts(self._asked.kind, body, strict=extensions.strict_text), limit)
-
-    def _looks(self) -> bool:
-        """Whether it is read as JSON."""
-        return self.variant.config.policy.extensions.inspect_bodies and self._asked.kind is not RequestKind.RAW
 
     def _salt(self) -> str:
         return tenant_salt(self.endpoint.config.secret, self._asked.tenant) if self._asked.tenant else ""

@@ -28,7 +28,10 @@ class Sketch:
         self.buckets: Counter[int] = Counter()
 
     def add(self, seconds: float, times: int = 1) -> None:
-        self.buckets[bucket_of(seconds)] += times
+        if SMALLEST < seconds < LARGEST:  # nearly always; as bucket_of
+            self.buckets[math.ceil(math.log(seconds) * _PER_LOG)] += times
+        else:
+            self.buckets[bucket_of(seconds)] += times
 
     def merge(self, other: Sketch) -> None:
         """Take in another one, as if its durations had been added here."""

@@ -206,10 +206,12 @@ def run(options: argparse.Namespace) -> Results:
 
 def _remembers(results: Results, ours: Running, folder: Path, prefixes: int) -> None:
     """What the router's memory is after so many beginnings that no other request has."""
-    lua, sent, before = unique_script(folder / "unique.lua"), 0, ours.resident_mib()
+    lua, sent, resident = unique_script(folder / "unique.lua"), 0, [(0, ours.resident_mib())]
     while sent < prefixes:
         sent += measured(ours.port, lua, 64, 5, f"{sent + 1}").requests
-    results.notes.append(f"memory: {before:.1f} MiB, and {ours.resident_mib():.1f} after {sent:,} distinct prefixes")
+        resident.append((sent, ours.resident_mib()))
+    shown = ", ".join(f"{mib:.1f} MiB after {count:,}" for count, mib in (resident[0], resident[1], resident[-1]))
+    results.notes.append(f"memory by distinct prefixes: {shown}")
 
 
 def _made(folder: Path) -> Path:
