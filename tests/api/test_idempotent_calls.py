@@ -28,9 +28,11 @@ from tests.api.rows import description, filled, populate
 KEY = {"Idempotency-Key": "job-7/step.1"}
 HOOK = {"name": "new", "url": "https://192.0.2.1/", "secret_name": "hooks"}
 POD = {"cluster": "bb", "pod_uid": "u", "container": "c"}
-# These need a cluster that answers, or an endpoint that is served: test_clusters.py, test_endpoints.py.
+# These need a cluster that answers, an endpoint that is served, or requests that were recorded: test_clusters.py,
+# test_endpoints.py, test_routing_trials.py.
 ELSEWHERE = (
     "clusters/{name}/adopt", "endpoints", "rollouts/{rollout_id}/release", "rollouts/{rollout_id}/rollback",
+    "endpoints/{endpoint_id}/variants/{variant}/replays",
 )  # fmt: skip
 POSTS = sorted(path for path in description() if "post" in description()[path] and path not in ELSEWHERE)
 BODIES: Mapping[str, Any] = {
