@@ -8,6 +8,7 @@ from caches.services import pool_deletion, progress
 from caches.services.catalogue import version_recheck_step, version_resolve_step
 from caches.services.endpoint_documents import endpoint_apply_step
 from caches.services.image_resolving import image_resolve_step
+from caches.services.launch_trials import trial_step
 from controlplane.operations.handlers import OperationHandler, register
 from controlplane.operations.models import OperationKind
 
@@ -53,6 +54,7 @@ def register_handlers() -> None:
             idle_seconds=_WATCHED_SECONDS,
         ),
     )
+    register(OperationKind.LAUNCH_TRIAL, OperationHandler(step=_trial, idle_seconds=1.0))
 
 
 def _resolve(operation_id: UUID) -> bool:
@@ -69,3 +71,7 @@ def _resolve_image(operation_id: UUID) -> bool:
 
 def _apply_endpoint(operation_id: UUID) -> bool:
     return endpoint_apply_step(operation_id=operation_id)
+
+
+def _trial(operation_id: UUID) -> bool:
+    return trial_step(operation_id=operation_id)

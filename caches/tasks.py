@@ -16,6 +16,7 @@ from caches.services import (
     launch_assembly,
     launch_counts,
     launch_logs,
+    launch_trials,
     loop,
     webhooks,
 )
@@ -128,6 +129,12 @@ def launches_round() -> None:
 def launch_logs_round() -> None:
     """Logs of launches that are ready or have ended."""
     launch_logs.launch_logs_read()
+
+
+@shared_task(name="caches.trials_sweep")
+def trials_sweep() -> None:
+    """What trials left behind that nobody drives any more."""
+    launch_trials.trials_sweep()
 
 
 @shared_task(name="caches.launches_purge")

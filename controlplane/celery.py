@@ -35,6 +35,7 @@ app.conf.beat_schedule = {
         "caches.launches_round": 2.0,
         "caches.launch_logs_round": 2.0,
         "caches.launches_purge": 600.0,
+        "caches.trials_sweep": 60.0,
         "caches.purge": 3600.0,
         "routing.publish": 1.5,
         "routing.intake": 2.0,

@@ -41,6 +41,7 @@ SCOPES: Mapping[str, Scope] = {
     OperationKind.POOL_DELETE: Scope.FLEET_WRITE,
     OperationKind.ENDPOINT_APPLY: Scope.ROLLOUTS_WRITE,
     OperationKind.ROUTING_REPLAY: Scope.ROUTING_WRITE,
+    OperationKind.LAUNCH_TRIAL: Scope.FLEET_WRITE,
 }
 
 

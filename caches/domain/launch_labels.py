@@ -29,7 +29,7 @@ class Circumstances:
 
     ``node_age_seconds`` when the pod was placed (0 for a node that joined afterwards); ``new_version``: its endpoint
     served no ready instance of this version before; ``lost_predecessor``: it takes the place of a pod of its endpoint
-    whose node was lost.
+    whose node was lost; ``node_served``: something became ready on its node before it began.
     """
 
     restart_count: int = 0
@@ -37,6 +37,14 @@ class Circumstances:
     first_of_version_on_node: bool | None = None
     new_version: bool | None = None
     lost_predecessor: bool | None = None
+    node_served: bool | None = None
+
+    @property
+    def on_new_node(self) -> bool | None:
+        """A node that served already is not new, however short it is there."""
+        if self.node_age_seconds is None:
+            return None
+        return self.node_age_seconds < NEW_NODE_SECONDS and not self.node_served
 
 
 def classify(circumstances: Circumstances) -> EventClass:
@@ -50,9 +58,9 @@ def classify(circumstances: Circumstances) -> EventClass:
         return EventClass.NODE_LOSS
     if circumstances.new_version:
         return EventClass.NEW_VERSION
-    if circumstances.node_age_seconds is None:
+    if circumstances.on_new_node is None:
         return EventClass.UNKNOWN
-    return EventClass.NEW_NODE if circumstances.node_age_seconds < NEW_NODE_SECONDS else EventClass.COLD_POD
+    return EventClass.NEW_NODE if circumstances.on_new_node else EventClass.COLD_POD
 
 
 def weights_label(observations: Iterable[Observation]) -> Cached:
@@ -70,12 +78,12 @@ def miss_reason(
     said = {one.fact("found") for one in observations if one.mark is Mark.ENSURE_ENDED}
     if "failed" in said or "local" in said:
         return MissReason.FAILED if "failed" in said else MissReason.UNUSABLE
-    age, first = circumstances.node_age_seconds, circumstances.first_of_version_on_node
-    if age is not None and age < NEW_NODE_SECONDS:
+    if circumstances.on_new_node:
         return MissReason.NEW_NODE
     if weights is Cached.PARTIAL:
         return MissReason.INCOMPLETE
-    return {True: MissReason.FIRST, False: MissReason.GONE, None: MissReason.UNKNOWN}[first]
+    why = {True: MissReason.FIRST, False: MissReason.GONE, None: MissReason.UNKNOWN}
+    return why[circumstances.first_of_version_on_node]
 
 
 def image_label(observations: Iterable[Observation], container: str) -> Cached:

@@ -15,7 +15,7 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Q
 
-from caches.domain.launch_labels import Circumstances
+from caches.domain.launch_labels import NEW_NODE_SECONDS, Circumstances
 from caches.domain.launch_observations import Observation
 from caches.domain.launch_timeline import Timeline
 from caches.domain.launch_words import LaunchState
@@ -26,6 +26,8 @@ from controlplane.serving.models import Endpoint, Instance
 
 # A pod that begins this long after a node of its endpoint was lost takes the place of one that ran there.
 REPLACES_WITHIN = timedelta(minutes=15)
+# The watcher hears of a loss after who replaces it has, and of what was lost with it a little earlier or later.
+HEARD_WITHIN = timedelta(seconds=10)
 _NEXT, _NEVER = timedelta(microseconds=1), datetime.max.replace(tzinfo=UTC)
 
 
@@ -83,9 +85,9 @@ def surroundings_of(pairs: Sequence[tuple[Launch, Sequence[Observation]]]) -> li
     by_key: dict[UUID | None, Node] = {one.pk: one for one in nodes}
     by_uid = {(one.cluster_id, one.uid): one for one in by_key.values()}
     endpoints = _endpoints({launch.endpoint_id for launch, _ in pairs} | {i.endpoint_id for i in instances.values()})
+    by_name = _endpoints_named(pairs)
     found = []
     for (launch, seen), node_uid in zip(pairs, named, strict=True):
-    by_name = _endpoints_named(pairs)
         instance = instances.get((launch.cluster_id, launch.pod_uid))
         nearest = [by_uid.get((launch.cluster_id, node_uid)), by_key.get(instance.node_id if instance else None)]
         found.append(
@@ -107,6 +109,7 @@ def circumstances_of(starts: Sequence[Start]) -> list[Circumstances]:
     losses = _losses(starts)
     firsts: dict[tuple[UUID, str], datetime] = {}
     served: dict[tuple[UUID, str, str], datetime] = {}
+    ready_on: dict[UUID, datetime] = {}
     for one in starts:
         if one.node_id is not None and one.around.digest:
             place = (one.node_id, one.around.digest)
@@ -115,10 +118,12 @@ def circumstances_of(starts: Sequence[Start]) -> list[Circumstances]:
         if one.timeline.state is LaunchState.READY and ready is not None:
             what, since = _served(one), max(ready, one.began + _NEXT)
             served[what] = min(served.get(what, since), since)
+            if one.node_id is not None:
+                ready_on[one.node_id] = min(ready_on.get(one.node_id, since), since)
     found = []
-    for one, (launched, was_served) in zip(starts, stored, strict=True):
+    for one, (launched, was_served, node_served) in zip(starts, stored, strict=True):
         node, digest, began = one.around.node, one.around.digest, one.began
-        first = new = lost = None
+        first = new = lost = on_node = None
         if node is not None and digest:
             first = not (launched or firsts[node.pk, digest] < began)
         if one.endpoint_name and digest:
@@ -127,7 +132,9 @@ def circumstances_of(starts: Sequence[Start]) -> list[Circumstances]:
         if one.around.endpoint is not None and one.launch.restart_count == 0:
             lost = any(loss.replaced_by(one) for loss in losses[one.around.endpoint.pk])
         age = max(0.0, (began - node.joined_at).total_seconds()) if node is not None else None
-        found.append(Circumstances(one.launch.restart_count, age, first, new, lost))
+        if node is not None:
+            on_node = node_served or ready_on.get(node.pk, _NEVER) <= began
+        found.append(Circumstances(one.launch.restart_count, age, first, new, lost, on_node))
     return found
 
 
@@ -135,20 +142,26 @@ def _served(one: Start) -> tuple[UUID, str, str]:
     return one.launch.cluster_id, one.endpoint_name, one.around.digest
 
 
-def _stored_before(starts: Sequence[Start]) -> list[tuple[bool, bool]]:
-    """(its version was launched on its node, its endpoint served its version) before it began, of each: by launches
-    that are not among these."""
+def _stored_before(starts: Sequence[Start]) -> list[tuple[bool, bool, bool]]:
+    """(its version was launched on its node, its endpoint served its version, its node served anything) before it
+    began, of each: by launches that are not among these. The last is not looked up for nodes that are old anyway."""
     columns: list[list[Any]] = [
         [one.node_id for one in starts],
         [one.around.digest for one in starts],
         [one.launch.cluster_id for one in starts],
         [one.endpoint_name for one in starts],
         [one.began for one in starts],
+        [one.node_id if _is_young(one) else None for one in starts],
     ]
     batch = [one.launch.pk for one in starts]
     with connection.cursor() as cursor:
-        cursor.execute(_BEFORE, [batch, batch, *columns])
-        return [(first, second) for first, second in cursor.fetchall()]
+        cursor.execute(_BEFORE, [batch, batch, batch, *columns])
+        return [(first, second, third) for first, second, third in cursor.fetchall()]
+
+
+def _is_young(one: Start) -> bool:
+    node = one.around.node
+    return node is not None and (one.began - node.joined_at).total_seconds() < NEW_NODE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +177,8 @@ class _Loss:
         if self.key == start.launch.pk or self.node_id == start.node_id:
             return False
         since = start.began - REPLACES_WITHIN
-        return since <= self.at <= start.began and (self.ended is None or self.ended >= since)
+        there = self.ended is None or self.ended >= self.at - HEARD_WITHIN
+        return there and since <= self.at <= start.began + HEARD_WITHIN
 
 
 def _losses(starts: Sequence[Start]) -> Mapping[UUID, list[_Loss]]:
@@ -173,7 +187,8 @@ def _losses(starts: Sequence[Start]) -> Mapping[UUID, list[_Loss]]:
     endpoints = {one.around.endpoint.pk for one in starts if one.around.endpoint is not None}
     if not endpoints:
         return found
-    since, until = min(one.began for one in starts) - REPLACES_WITHIN, max(one.began for one in starts)
+    since = min(one.began for one in starts) - REPLACES_WITHIN
+    until = max(one.began for one in starts) + HEARD_WITHIN
     gone = list(Node.objects.filter(lost_at__gte=since, lost_at__lte=until).values_list("pk", "lost_at"))
     lost_at = {key: at for key, at in gone if at is not None}
     said = Q(end_reason__in=NODE_LOST_REASONS, ended_at__gte=since, ended_at__lte=until)
@@ -199,6 +214,18 @@ def _endpoints(keys: Collection[UUID | None]) -> Mapping[UUID | None, Endpoint]:
     return {row.pk: row for row in rows.only("cluster", "namespace", "name")}
 
 
+def _endpoints_named(pairs: Sequence[tuple[Launch, Sequence[Observation]]]) -> Mapping[tuple[UUID, str], Endpoint]:
+    """By the names in observations: a pod that was never placed has no instance."""
+    named = {(launch.cluster_id, name) for launch, seen in pairs if (name := fact(seen, "endpoint"))}
+    rows = Endpoint.objects.filter(
+        cluster__in={cluster for cluster, _ in named}, name__in={name.rpartition("/")[2] for _, name in named}
+    )
+    found = {
+        (row.cluster_id, row.full_name): row for row in rows.only("cluster", "namespace", "name").order_by("gone_at")
+    }
+    return {key: row for key, row in found.items() if key in named}
+
+
 def _versions(digests: Collection[str]) -> Mapping[str, ModelVersion]:
     """Of several versions with the same weights the one that was registered first."""
     rows = ModelVersion.objects.filter(artifact__digest__in=digests).select_related("model", "artifact")
@@ -214,25 +241,16 @@ _LAUNCHES = Launch._meta.db_table
 _BEFORE = f"""
     SELECT EXISTS (SELECT FROM {_LAUNCHES} had
                     WHERE had.node_id = new.node_id AND had.digest = new.digest AND new.digest <> ''
-def _endpoints_named(pairs: Sequence[tuple[Launch, Sequence[Observation]]]) -> Mapping[tuple[UUID, str], Endpoint]:
-    """By the names in observations: a pod that was never placed has no instance."""
-    named = {(launch.cluster_id, name) for launch, seen in pairs if (name := fact(seen, "endpoint"))}
-    rows = Endpoint.objects.filter(
-        cluster__in={cluster for cluster, _ in named}, name__in={name.rpartition("/")[2] for _, name in named}
-    )
-    found = {
-        (row.cluster_id, row.full_name): row for row in rows.only("cluster", "namespace", "name").order_by("gone_at")
-    }
-    return {key: row for key, row in found.items() if key in named}
-
-
                       AND had.began_at < new.began AND had.id <> ALL(%s::uuid[])),
            EXISTS (SELECT FROM {_LAUNCHES} had
                     WHERE had.cluster_id = new.cluster_id AND had.endpoint_name = new.endpoint_name
                       AND new.endpoint_name <> '' AND had.digest = new.digest AND new.digest <> ''
                       AND had.ready_at <= new.began AND had.began_at < new.began AND had.state = 'Ready'
-                      AND had.id <> ALL(%s::uuid[]))
-      FROM unnest(%s::uuid[], %s::text[], %s::uuid[], %s::text[], %s::timestamptz[])
-           WITH ORDINALITY AS new (node_id, digest, cluster_id, endpoint_name, began, number)
+                      AND had.id <> ALL(%s::uuid[])),
+           EXISTS (SELECT FROM {_LAUNCHES} had
+                    WHERE had.node_id = new.young_id AND had.ready_at <= new.began AND had.began_at < new.began
+                      AND had.state = 'Ready' AND had.id <> ALL(%s::uuid[]))
+      FROM unnest(%s::uuid[], %s::text[], %s::uuid[], %s::text[], %s::timestamptz[], %s::uuid[])
+           WITH ORDINALITY AS new (node_id, digest, cluster_id, endpoint_name, began, young_id, number)
      ORDER BY new.number
 """

@@ -59,6 +59,6 @@ def operation_pools(operation: Operation) -> Sequence[str]:
             return [entry.node.pool.full_name if entry.node.pool is not None else entry.node.cluster.name]
     if operation.kind == OperationKind.POOL_DELETE:
         return [operation.subject_name]
-    if operation.kind in (OperationKind.ENDPOINT_APPLY, OperationKind.ROUTING_REPLAY):
+    if operation.kind in (OperationKind.ENDPOINT_APPLY, OperationKind.ROUTING_REPLAY, OperationKind.LAUNCH_TRIAL):
         return [operation.subject_name.partition(" ")[0]]
     return ()

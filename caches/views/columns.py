@@ -118,6 +118,7 @@ _KINDS = {
     "EntryEvict": "Evict",
     "EntryScrub": "Verify",
     "PoolDelete": "Delete pool",
+    "LaunchTrial": "Trial of launches,",
 }
 
 

@@ -180,4 +180,5 @@ def _allowed(request: HttpRequest, operation_id: UUID) -> Operation:
 
 def _role_for(found: Operation) -> Role:
     """Who may start such work may stop it and start it again."""
-    return Role.ADMIN if found.kind == OperationKind.POOL_DELETE else Role.OPERATOR
+    admins = (OperationKind.POOL_DELETE, OperationKind.LAUNCH_TRIAL)
+    return Role.ADMIN if found.kind in admins else Role.OPERATOR

@@ -40,6 +40,7 @@ class OperationKind(models.TextChoices):
     POOL_DELETE = "PoolDelete"
     ENDPOINT_APPLY = "EndpointApply"
     ROUTING_REPLAY = "RoutingReplay"
+    LAUNCH_TRIAL = "LaunchTrial"
 
 
 class TargetState(models.TextChoices):

@@ -41,6 +41,7 @@ BODIES: Mapping[str, Any] = {
     "endpoints/{endpoint_id}/variants/{variant}/explain": {"body": "{}"},
     "images": {"reference": "registry.example/new:v1"},
     "launches/observations": {"items": [{**POD, "phase": "ImagePull", "seconds": 3}]},
+    "launches/trials": {"model": "opt", "version": "opt-2", "cluster": "bb"},
     "launches/{launch_id}/phases": {"phases": [{"phase": "ImagePull", "seconds": 3}]},
     "models/{model}/versions/{version}/image": {"image_id": None},
     "images/{image_id}/revoke": {"reason": "CVE"},

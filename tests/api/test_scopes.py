@@ -60,6 +60,7 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("GET", "launches/moves"): READ,
     ("GET", "launches/report"): READ,
     ("POST", "launches/observations"): INGEST,
+    ("POST", "launches/trials"): FLEET,
     ("GET", "launches/statistics"): READ,
     ("GET", "launches/{launch_id}"): READ,
     ("POST", "launches/{launch_id}/phases"): INGEST,
