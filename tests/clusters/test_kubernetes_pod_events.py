@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -132,3 +133,21 @@ def test_the_same_event_waits_once_and_as_it_was_last(time: Time) -> None:
     launching.takes(again)
     launching.learn(["p-1"])
     assert launching.late() == [again]
+
+
+def test_five_thousand_open_launches_take_little_memory(time: Time) -> None:
+    """What the readers of one cluster hold between two messages, whatever was told."""
+    tracemalloc.start()
+    try:
+        launching = Launching(time)
+        for _ in range(3):
+            launching.turn()
+            for number in range(5000):
+                launching.add(f"00000000-0000-0000-0000-{number:012}")
+        time.at += AFTER_SECONDS
+        for number in range(4000, 5000 + MOST_WAITING + 100):
+            launching.takes(event(f"00000000-0000-0000-0000-{number:012}"))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 8 * 1024 * 1024, held
