@@ -79,6 +79,7 @@ def heatmap(cells: Iterable[HeatCell], period: Period, zone: ZoneInfo, events: S
         "x": list(range(len(steps))),
         "y": list(range(len(EDGES))),
         "colorscale": "Cividis",
+        "zmin": -max((count or 0 for row in counts for count in row), default=0) / 4,  # one launch is no dark nothing
         "showscale": False,
         "xgap": 1,
         "ygap": 1,
@@ -209,6 +210,7 @@ def _changes(events: Sequence[AuditEvent], period: Period) -> Spec:
     return {
         "type": "scatter",
         "mode": "markers",
+        "cliponaxis": False,
         "x": [_place(event.at, [*period.steps, period.until]) for event in events],
         "y": [len(EDGES)] * len(events),
         "marker": {"symbol": "diamond", "size": 9, "color": "rgba(0,0,0,0)", "line": {"width": 1, "color": "#888888"}},

@@ -34,6 +34,14 @@ REASON_WORDS: dict[str, str] = {
     MissReason.GONE: "It had been on the node and was gone",
     MissReason.UNKNOWN: "Not known",
 }
+_SHORT: dict[str, str] = {
+    MissReason.FAILED: "fetch failed",
+    MissReason.UNUSABLE: "cache unusable",
+    MissReason.NEW_NODE: "new node",
+    MissReason.FIRST: "never there",
+    MissReason.INCOMPLETE: "only a part",
+    MissReason.GONE: "gone again",
+}
 _LABELS = {"Hit": "Ready", "Partial": "Partial", "Miss": "Degraded", "Unknown": "Unknown"}
 
 
@@ -62,12 +70,11 @@ def class_table(request: HttpRequest, stats: Sequence[ClassStats], earlier: Mapp
             Column(f"{name}_seconds", name, _quantile(index), _quantile_cell(index), numeric=True)
             for index, name in enumerate(("p50", "p95", "p99"))
         ],
+        *([Column("earlier_p95_seconds", "p95 before", _earlier, _earlier_cell, numeric=True)] if earlier else []),
         Column("measured", "n", lambda r: r.part.sketch.count, numeric=True),
         Column("missed", "Missed the cache", _missed, _missed_cell, numeric=True),
         Column("never_ready", "Never ready", lambda r: r.part.ended, lambda r: r.part.ended or None, numeric=True),
     ]
-    if earlier:
-        columns.append(Column("earlier_p95_seconds", "p95 before", _earlier, _earlier_cell, numeric=True))
     return Table(request, lines, columns, name="classes", caption="Classes of launches", key=lambda r: r.key)
 
 
@@ -169,9 +176,9 @@ def launch_table(request: HttpRequest, rows: QuerySet[Launch], total: int | None
         Column("began_at", "Began", lambda r: r.began_at, lambda r: cells.when(r.began_at), "began_at"),
         Column("launch", "Launch", lambda r: r.title, _launch, heading=True),
         Column("state", "State", lambda r: r.state, _state),
-        Column("event_class", "Class", lambda r: r.event_class, lambda r: words_of(r.event_class)),
+        Column("event_class", "Class", lambda r: r.event_class, _class),
         Column("weights", "Weights", lambda r: r.weights, _weights),
-        Column("miss_reason", "Why", lambda r: r.miss_reason or None, lambda r: REASON_WORDS.get(r.miss_reason)),
+        Column("miss_reason", "Why", lambda r: r.miss_reason or None, shown=False),
         Column("image", "Image", lambda r: r.image, lambda r: cells.pill(_LABELS[r.image], r.image)),
         Column("node", "Node", lambda r: r.node_name, _node),
         Column("version", "Version", lambda r: r.version_name),
@@ -179,7 +186,8 @@ def launch_table(request: HttpRequest, rows: QuerySet[Launch], total: int | None
             "ready_seconds", "Until ready", lambda r: r.ready_seconds, lambda r: cells.duration(r.ready_seconds),
             "ready_seconds", numeric=True,
         ),
-        Column("reached", "Got to", lambda r: r.reached, _got_to),
+        Column("reached", "Got to", lambda r: r.reached, shown=False),
+        Column("id", "Id", lambda r: r.pk, shown=False),
     ]  # fmt: skip
     return KeysetTable(
         request, rows, columns, total=total, name="launches", caption="Launches", prefix="list_",
@@ -191,18 +199,22 @@ def _launch(row: Launch) -> SafeString:
     return cells.link(row.title, reverse("launch", args=[row.pk]))
 
 
-def _got_to(row: Launch) -> str:
-    """The phase it was in last; a ready one that nobody saw answer is no more than ready."""
-    return "Ready" if row.ready_at is not None and row.served_at is None else PHASE_WORDS[Phase(row.reached)]
-
-
 def _state(row: Launch) -> SafeString:
-    why = f"{row.end_reason}" if row.state == "Ended" else ""
+    """How it is, and how far it got where that is not all the way."""
+    if row.state == "Ready":
+        return format_html("{}{}", cells.pill("Ready"), cells.reason("has served" if row.served_at else ""))
+    got_to = PHASE_WORDS[Phase(row.reached)]
+    why = f"{got_to}: {row.end_reason}" if row.end_reason and row.state == "Ended" else got_to
     return format_html("{}{}", cells.pill(_STATES[row.state], row.state), cells.reason(why))
 
 
+def _class(row: Launch) -> SafeString:
+    return format_html('<span class="nowrap">{}</span>', words_of(row.event_class))
+
+
 def _weights(row: Launch) -> SafeString:
-    return cells.pill(_LABELS[row.weights], row.weights)
+    why = _SHORT.get(row.miss_reason, "")
+    return format_html("{}{}", cells.pill(_LABELS[row.weights], row.weights), cells.reason(why))
 
 
 def _node(row: Launch) -> SafeString:

@@ -39,6 +39,7 @@ class Column:
     order: str = ""
     numeric: bool = False
     heading: bool = False  # the cell that names the row
+    shown: bool = True  # otherwise exports alone have it
 
     def cell(self, row: Any) -> Any:
         shown = self.html(row) if self.html else self.value(row)
@@ -92,7 +93,8 @@ class Table:
 
     @property
     def heads(self) -> list[Head]:
-        return [Head(column, self._sort_query(column), self._direction(column)) for column in self.columns]
+        shown = [column for column in self.columns if column.shown]
+        return [Head(column, self._sort_query(column), self._direction(column)) for column in shown]
 
     def _direction(self, column: Column) -> str:
         if self.sort.removeprefix("-") != column.name or not column.order:
@@ -160,7 +162,7 @@ class Table:
             {
                 "key": f"{self.name}-{self.key(row)}",
                 "url": self.url(row) if self.url else "",
-                "cells": [(column, column.cell(row)) for column in self.columns],
+                "cells": [(column, column.cell(row)) for column in self.columns if column.shown],
                 "actions": self.actions(row) if self.actions else "",
             }
             for row in self.page.object_list

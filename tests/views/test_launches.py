@@ -114,10 +114,24 @@ def test_a_launch_that_never_became_ready_says_how_far_it_got(stage: Stage, ada:
     assert "1 never became ready" in text_of(ada, "/launches")
 
 
-def test_a_launch_that_nobody_saw_answer_got_no_further_than_ready(stage: Stage, ada: Client) -> None:
-    assert "First successful request" not in text_of(ada, "/launches").partition("Until ready")[2]
+def test_a_launch_that_nobody_saw_answer_is_no_more_than_ready(stage: Stage, ada: Client) -> None:
+    assert "has served" not in text_of(ada, "/launches")
     Launch.objects.filter(pk=stage.launch.pk).update(served_at=timezone.now())
-    assert "First successful request" in text_of(ada, "/launches").partition("Until ready")[2]
+    assert "has served" in text_of(ada, "/launches")
+    rows = json.loads(ada.get("/launches.json?table=launches").content)["rows"]
+    assert [(row["reached"], row["id"], row["miss_reason"]) for row in rows] == [
+        ("FirstRequest", str(stage.launch.pk), None)
+    ]
+
+
+def test_one_that_has_not_got_there_says_how_far_it_got(stage: Stage, ada: Client) -> None:
+    factories.launch(on=stage.nodes[0], state="Starting", reached="WeightsFetch", ready_seconds=None)
+    factories.launch(
+        on=stage.nodes[0], state="Ended", reached="WeightsLoad", end_reason="OOMKilled", ready_seconds=None,
+        weights="Miss", miss_reason="Gone",
+    )  # fmt: skip
+    shown = text_of(ada, "/launches")
+    assert "Weights fetch" in shown and "Weights load and shard: OOMKilled" in shown and "gone again" in shown
 
 
 def test_other_pools_launches_are_not_there(stage: Stage) -> None:
