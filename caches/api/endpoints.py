@@ -19,6 +19,7 @@ from caches.api.serializers.endpoints import (
     EndpointPreviewSerializer,
     EndpointSerializer,
     RolloutDetailSerializer,
+    RolloutHoldInput,
     RolloutSerializer,
 )
 from caches.api.serializers.operations import OperationDetailSerializer
@@ -37,6 +38,7 @@ from caches.selectors.nodes import clusters_list
 from caches.services.endpoint_cache import endpoint_cache_set
 from caches.services.endpoint_documents import endpoint_apply, manifest_read, rollout_rollback
 from caches.services.endpoint_preview import endpoint_preview
+from caches.services.rollout_holds import rollout_hold
 from caches.services.rollouts import rollout_release
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Scope
@@ -130,6 +132,19 @@ class RolloutRelease(ApiView):
         row = rollout_get(rollout_id=rollout_id, targets=self.targets)
         require_target(request, Scope.ROLLOUTS_WRITE, row.endpoint.cluster.name)
         rollout_release(actor=actor_of(request), rollout_id=row.pk)
+        return _shown(request, rollout_get(rollout_id=rollout_id, targets=self.targets))
+
+
+class RolloutHold(ApiView):
+    """Keep the version before one that is held for longer, or for less; what the document says counts for the next."""
+
+    write_scope = Scope.ROLLOUTS_WRITE
+
+    @extend_schema(request=RolloutHoldInput, responses=RolloutDetailSerializer)
+    def post(self, request: Request, rollout_id: UUID) -> Response:
+        row = rollout_get(rollout_id=rollout_id, targets=self.targets)
+        require_target(request, Scope.ROLLOUTS_WRITE, row.endpoint.cluster.name)
+        rollout_hold(actor=actor_of(request), rollout_id=row.pk, **self.read(RolloutHoldInput, request))
         return _shown(request, rollout_get(rollout_id=rollout_id, targets=self.targets))
 
 

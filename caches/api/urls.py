@@ -67,6 +67,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *rows("rollouts", endpoints.RolloutList, "rollouts"),
     path("rollouts/<uuid:rollout_id>", endpoints.RolloutDetail.as_view(), name="api-rollout"),
     path("rollouts/<uuid:rollout_id>/release", endpoints.RolloutRelease.as_view(), name="api-rollout-release"),
+    path("rollouts/<uuid:rollout_id>/hold", endpoints.RolloutHold.as_view(), name="api-rollout-hold"),
     path("rollouts/<uuid:rollout_id>/rollback", endpoints.RolloutRollback.as_view(), name="api-rollout-rollback"),
     *rows("pins", pins.PinList, "pins"),
     path("pins/<uuid:pin_id>", pins.PinDetail.as_view(), name="api-pin"),

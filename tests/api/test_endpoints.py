@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from django.utils import timezone
 from caches.models import Pin, Rollout
 from caches.services.endpoint_documents import endpoint_apply_step
 from controlplane.accounts.models import Scope, User
+from controlplane.audit.models import AuditEvent
 from controlplane.clusters.gateway import Conflict, GatewayError, Refused
 from controlplane.operations.models import Operation
 from controlplane.serving.models import Endpoint, Instance
@@ -189,6 +191,47 @@ def test_a_gate_is_opened_by_hand(served: EndpointWorld, rollouts_api: Api) -> N
     assert rollouts_api.get(f"rollouts/{served.rollout.pk}").json()["released_by"] != ""
     answer = rollouts_api.post(path)
     assert (answer.status_code, answer.json()["code"]) == (409, "rollout:user:nothing-to-release")
+
+
+def test_a_hold_is_made_longer_or_shorter_by_hand(served: EndpointWorld, rollouts_api: Api) -> None:
+    served.version()
+    served.apply()
+    served.until_served()
+    path = f"rollouts/{served.rollout.pk}/hold"
+    answer = rollouts_api.post(path, {"seconds": 60})
+    assert (answer.status_code, answer.json()["code"]) == (409, "rollout:user:nothing-held")
+
+    served.version("llms/next")
+    served.apply(spec__modelSourceConfig__modelLocation="llms/next")
+    served.until_served()
+    assert served.rollout.state == "Holding"
+    path = f"rollouts/{served.rollout.pk}/hold"
+    for wrong in (0, -1, 10**9, "x", None):
+        answer = rollouts_api.post(path, {"seconds": wrong})
+        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "seconds")
+    before = served.rollout.held_until
+    held = rollouts_api.post(path, {"seconds": 7 * 86400}).json()
+    assert before is not None and datetime.fromisoformat(held["held_until"]) > before + timedelta(days=6)
+    served.round()
+    assert served.rollout.state == "Holding", "and the round keeps to it"
+    rollouts_api.post(path, {"seconds": 1})
+    Rollout.objects.filter(pk=served.rollout.pk).update(held_until=timezone.now() - timedelta(seconds=1))
+    served.round()
+    assert served.rollout.state == "Done"
+    assert AuditEvent.objects.filter(action="rollout.hold").count() == 2
+
+
+def test_a_rollout_tells_its_gate(served: EndpointWorld, rollouts_api: Api) -> None:
+    served.version()
+    served.apply(metadata__annotations={"hearth.dev/gate": "Percent:50"})
+    served.round()
+    gate = rollouts_api.get(f"rollouts/{served.rollout.pk}").json()["gate"]
+    assert gate == {
+        "type": "Percent", "value": 50, "state": "Closed", "reason": "0 of 1 ready", "ready": 0, "required": 1,
+        "failed": 0, "unknown": 0,
+    }  # fmt: skip
+    served.until_served()
+    assert rollouts_api.get(f"rollouts/{served.rollout.pk}").json()["gate"] is None, "it waits for nothing"
 
 
 def test_going_back_asks_for_what_the_rollout_served(served: EndpointWorld, rollouts_api: Api) -> None:

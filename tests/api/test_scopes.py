@@ -97,6 +97,7 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("DELETE", "pins/{pin_id}"): PINS,
     ("GET", "rollouts"): READ,
     ("GET", "rollouts/{rollout_id}"): READ,
+    ("POST", "rollouts/{rollout_id}/hold"): ROLLOUTS,
     ("POST", "rollouts/{rollout_id}/release"): ROLLOUTS,
     ("POST", "rollouts/{rollout_id}/rollback"): ROLLOUTS,
     ("GET", "routers"): READ,

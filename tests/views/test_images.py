@@ -92,3 +92,22 @@ def test_a_pin_of_an_image_alone_says_so_and_shows_its_copies(db: None, victor: 
     assert f"only the image {image.reference}" in Page(victor.get("/pins").content).text
     heatmap = Page(victor.get(f"/fleet/{pool.full_name}").content).text
     assert "Nodes, versions and images" in heatmap and "Of images 1 of 1 copies are held." in heatmap
+
+
+def test_images_have_their_own_coverage_beside_weights(db: None, victor: Client) -> None:
+    pool = factories.pool(of=factories.cluster(type="Kubernetes"))
+    image = factories.image(reference="registry.example/engine:v1")
+    one, other = factories.node(of=pool, name="n1"), factories.node(of=pool, name="n2")
+    version = factories.version(image=image)
+    factories.pin(of=version, pools=(pool,), artifacts=["Weights", "Image"])
+    factories.entry(on=one, of=image.artifact)
+    factories.entry(on=other, of=version.artifact)
+
+    answer = victor.get(f"/fleet/{pool.full_name}")
+    page = Page(answer.content)
+    assert "1 of 2 copies ready" in page.text and "1 of 2 of images" in page.text
+    assert "Nodes, versions and images" in page.text and "Of images 1 of 2 copies are held." in page.text
+    assert image.reference in answer.content.decode() and version.full_name in answer.content.decode()
+    for node, weights, images in ((one, 0, 1), (other, 1, 0)):
+        said = Page(victor.get(f"/nodes/{node.pk}").content).text
+        assert f"{weights} of 1 wanted versions ready" in said and f"{images} of 1 wanted images held" in said

@@ -203,6 +203,10 @@ class EndpointInput(Input):
     )
 
 
+class RolloutHoldInput(Input):
+    seconds = serializers.IntegerField(help_text="from now")
+
+
 class EndpointCacheInput(Input):
     """Only what is sent is changed."""
 
