@@ -12,7 +12,7 @@ from controlplane.errors import Missing
 from controlplane.serving.models import Endpoint, Variant
 from routing.domain.policies import SPELLINGS, PolicyRefused, read_policy
 from routing.domain.policies import RoutingPolicy as Policy
-from routing.models import RoutingPolicy
+from routing.models import RoutedVariant, RoutingPolicy
 
 Targets = Collection[str] | None
 
@@ -39,6 +39,12 @@ def variant_get(*, endpoint_id: UUID, name: str, targets: Targets = None) -> Var
             next_step="List the endpoints; the variant of most is called default.",
         )
     return found
+
+
+def served_by(variant: Variant) -> UUID:
+    """The endpoint whose instances serve it: its own, unless somebody named another one."""
+    state: RoutedVariant | None = getattr(variant, "routed", None)
+    return state.source if state is not None and state.source is not None else variant.endpoint_id
 
 
 def policies_list(*, targets: Targets = None) -> QuerySet[RoutingPolicy]:

@@ -16,6 +16,7 @@ from routing.domain.figures import Figures, fair_band
 from routing.domain.sketches import Sketch
 from routing.models import Configuration, RoutedEndpoint, RoutingWindow
 from routing.selectors.names import names_of
+from routing.selectors.policies import served_by
 from routing.selectors.presence import expected_shares
 
 SPANS = {15: 10, 60: 60, 1440: 3600, 10080: 3600}  # minutes shown → seconds of a window
@@ -168,7 +169,7 @@ def spread(sketch: Sketch) -> Spread:
 
 def _shares(variant: Variant, total: Figures, names: Mapping[str, str], due: Mapping[str, float]) -> tuple[Share, ...]:
     """Every instance that is there, also one that got nothing, and those that are gone since."""
-    ready = dict(Instance.objects.filter(endpoint=variant.endpoint_id, ready=True).values_list("uid", "name"))
+    ready = dict(Instance.objects.filter(endpoint=served_by(variant), ready=True).values_list("uid", "name"))
     uids = sorted(
         ready.keys() | total.instances.keys() | due.keys(), key=lambda uid: (uid not in ready, _name(uid, ready, names))
     )

@@ -24,7 +24,7 @@ from routing.charts import ttft_chart
 from routing.domain.advising import Advice
 from routing.domain.engine_figures import Gauge
 from routing.forms import PolicyForm
-from routing.selectors.policies import policies_list, policy_in_force
+from routing.selectors.policies import policies_list, policy_in_force, served_by
 from routing.selectors.routers import instances_list, published_version, routers_list, with_in_flight, with_state
 from routing.selectors.telemetry import QUANTILES, SPANS, Spread, Telemetry, telemetry
 from routing.services.advising import variant_advise
@@ -69,7 +69,7 @@ def routing(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpRe
 
 
 def _tables(request: HttpRequest, variant: Variant, shown: Telemetry) -> tuple[Table, ...]:
-    instances = instances_list(targets=readable(request)).filter(endpoint=variant.endpoint_id)
+    instances = instances_list(targets=readable(request)).filter(endpoint=served_by(variant))
     return (
         Table(
             request, shown.shares, columns.share_columns(), name="shares", caption="Shares of the requests",

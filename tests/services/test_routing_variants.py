@@ -13,6 +13,7 @@ from controlplane.errors import Clash, Invalid, Missing, Stale
 from controlplane.serving.models import Endpoint, Instance, Variant
 from routing.domain.shifting import WantedVariant
 from routing.models import Configuration, RoutedVariant
+from routing.selectors.telemetry import telemetry
 from routing.selectors.variants import variants_shown, variants_tag
 from routing.services.policies import policy_set
 from routing.services.publishing import configuration_publish
@@ -150,3 +151,13 @@ def test_an_endpoint_that_is_gone_has_no_variants(chat: Endpoint) -> None:
     Endpoint.objects.update(gone_at=timezone.now())
     with pytest.raises(Missing):
         want(chat, ("default", 1, None))
+
+
+def test_what_is_measured_of_a_variant_is_of_who_serves_it(chat: Endpoint, following: Endpoint) -> None:
+    factories.instance(of=following, uid="new-pod", name="chat-next-1")
+    want(chat, ("default", 1, None), ("next", 1, following))
+    told()
+    shown = telemetry(variant=Variant.objects.get(name="next"), minutes=15, now=timezone.now())
+    assert [share.uid for share in shown.shares] == ["new-pod"]
+    shown = telemetry(variant=Variant.objects.get(name="default", endpoint=chat), minutes=15, now=timezone.now())
+    assert [share.uid for share in shown.shares] == ["old-pod"]
