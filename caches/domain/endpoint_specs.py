@@ -70,7 +70,8 @@ class ModelSource:
         if self.type is EndpointSource.FSX:
             return f"fsx://{self.file_system}/{self.location}".rstrip("/")
         if self.type is EndpointSource.HUB:
-            return f"hub:{self.model_id}@{self.revision or 'main'}"
+            token = f" with {'/'.join(self.token_secret)}" if self.token_secret[0] else ""
+            return f"hub:{self.model_id}@{self.revision or 'main'}{token}"
         if self.type is EndpointSource.JUMPSTART:
             return f"jumpstart:{self.model_id}@{self.revision or 'latest'}"
         return "volume"

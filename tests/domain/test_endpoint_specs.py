@@ -166,6 +166,15 @@ CASES: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({f"{SOURCE}": {"modelSourceType": "huggingface", "huggingFaceModel": {
         "modelId": "org/name", "tokenSecretRef": {"name": "hf", "key": "token", "namespace": "other"}}}},
      {"spec.modelSourceConfig.huggingFaceModel.tokenSecretRef.namespace": "other-namespace"}),
+    ({f"{SOURCE}": {"modelSourceType": "huggingface", "huggingFaceModel": {
+        "modelId": "org/name", "tokenSecretRef": {"name": "other/hf", "key": "../token"}}}},
+     {"spec.modelSourceConfig.huggingFaceModel.tokenSecretRef.name": "field-format",
+      "spec.modelSourceConfig.huggingFaceModel.tokenSecretRef.key": "field-format"}),
+    ({f"{SOURCE}": {"modelSourceType": "huggingface", "huggingFaceModel": {
+        "modelId": "org/name", "tokenSecretRef": {"name": "", "optional": "yes"}}}},
+     {"spec.modelSourceConfig.huggingFaceModel.tokenSecretRef.name": "field-missing",
+      "spec.modelSourceConfig.huggingFaceModel.tokenSecretRef.key": "field-missing",
+      "spec.modelSourceConfig.huggingFaceModel.tokenSecretRef.optional": "field-type"}),
     ({"spec": []}, {"spec": "field-type"}),
 ]  # fmt: skip
 
@@ -303,6 +312,7 @@ def test_it_refuses_annotations_that_make_no_sense(name: str, text: Any) -> None
         ({"spec__model__acceptEula": GONE}, "spec.model.acceptEula"),
         ({"spec__model__modelId": "a/b"}, "spec.model.modelId"),
         ({"spec__model__modelVersion": "latest"}, "spec.model.modelVersion"),
+        ({"spec__model__modelHubName": "OurOwnHub"}, "spec.model.modelHubName"),
         ({"spec__server": GONE}, "spec.server"),
         ({"spec__server__instanceType": "p5"}, "spec.server.instanceType"),
         ({"spec__environmentVariables": [{"value": "x"}]}, "spec.environmentVariables[0].name"),
@@ -317,6 +327,11 @@ def test_another_place_or_image_is_another_version_and_nothing_else_is() -> None
     assert spec_of(config(spec__replicas=5, spec__worker__args=["--x"])).served == base
     assert spec_of(config(spec__worker__image="vllm/vllm-openai:v2")).served != base
     assert spec_of(config(spec__modelSourceConfig__modelLocation="llms/other")).served != base
+    tokens = [
+        {"modelSourceType": "huggingface", "huggingFaceModel": {"modelId": "org/name", **named}}
+        for named in ({}, *({"tokenSecretRef": {"name": name, "key": "token"}} for name in ("mine", "other")))
+    ]
+    assert len({spec_of(config(**{SOURCE: source})).served for source in tokens}) == 3, "another token opens it anew"
 
 
 JSON = st.recursive(

@@ -17,7 +17,12 @@ from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.serving.models import Endpoint, Instance
 from tests.kube.endpoint_kinds import MANIFESTS, Kubectl, endpoint_kinds
-from tests.kube.endpoint_launches import a_launch_of_each_class, a_machine_is_lost_with_its_pod, only_this_node_is_new
+from tests.kube.endpoint_launches import (
+    a_launch_of_each_class,
+    a_machine_is_lost_with_its_pod,
+    a_pod_that_says_what_it_uses,
+    only_this_node_is_new,
+)
 from tests.kube.endpoint_routed import scaled_behind_a_router
 from tests.kube.endpoint_server import Requests, build, server_image
 from tests.kube.endpoint_walk import (
@@ -79,16 +84,15 @@ def mount(installed_kube: InstalledKube, settings: LazySettings) -> Path:
     return folder
 
 
-def test_the_printed_manifests_are_served_changed_scaled_and_leave_nothing(
+def test_the_printed_manifest_is_served_changed_scaled_and_leaves_nothing(
     kinds: KubeClient,
     hearth_on: Callable[..., HearthOnKube],
     server_image: str,
     valkey_url: str,
     tmp_path: Path,
     measured: Callable[[str, object], None],
-    mount: Path,
 ) -> None:
-    hearth = hearth_on(*GPUS, source_paths=[str(mount)])
+    hearth = hearth_on(*GPUS)
     walk = Walk(hearth, Kubectl(hearth.kube.kubeconfig))
     hearth.until(lambda: hearth.reports(*GPUS), "the nodes report", seconds=180)
     only_this_node_is_new(walk, "node-c")
@@ -109,11 +113,19 @@ def test_the_printed_manifests_are_served_changed_scaled_and_leave_nothing(
             measured("request_to_ready", str(start))
     a_machine_is_lost_with_its_pod(walk, SMALL, GPUS["node-c"])
     measured("launches", a_launch_of_each_class(walk))
+    a_pod_that_says_what_it_uses(walk, SMALL)
     assert requests.is_whole() and len(requests.answers) > 100
     gone_without_a_trace(walk)
-    with sources(hearth, walk.kubectl, server_image, mount) as others:
+
+
+def test_every_other_source_is_served_with_both_caches_and_one_image_for_all(
+    kinds: KubeClient, hearth_on: Callable[..., HearthOnKube], server_image: str, mount: Path
+) -> None:
+    hearth = hearth_on(*GPUS, source_paths=[str(mount)])
+    hearth.until(lambda: hearth.reports(*GPUS), "the nodes report", seconds=180)
+    with sources(hearth, Kubectl(hearth.kube.kubeconfig), server_image, mount) as others:
         all_are_served(others)
-        tables_are_those_of_the_documents(others, len(GPUS))
+        tables_are_those_of_the_documents(others, len(GPUS) - 1)
         the_shared_image_stays_until_the_last_one_goes(others, POOL, "node-b")
 
 

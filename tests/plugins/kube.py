@@ -39,7 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         group = str(mark.args[0]) if mark else _group(item)
         if group and not mark:
             item.add_marker(pytest.mark.xdist_group(group))
-        if group in _GROUPS.values():
+        own = item.get_closest_marker("timeout")
+        if group in _GROUPS.values() and (own is None or own.args[0] < _PATIENCE):
             item.add_marker(pytest.mark.timeout(_PATIENCE))
 
 

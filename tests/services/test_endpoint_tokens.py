@@ -190,6 +190,32 @@ def test_a_rotated_token_gets_to_agents_and_a_removed_one_is_taken_from_them(
     assert served.status["state"] == "DeploymentComplete", "what serves goes on serving"
 
 
+def test_another_secret_is_a_version_of_its_own_and_the_first_goes_with_what_is_held(
+    served: EndpointWorld, standing: Hub
+) -> None:
+    serve(served)
+    copy = EndpointToken.objects.get().connection.secret_name
+    served.gateway.secrets["default", "new-token"] = {"token": NEXT}
+    hold = {"hearth.dev/hold-seconds": "60"}
+    served.apply(spec__modelSourceConfig=source({**NAMED, "name": "new-token"}), metadata__annotations=hold)
+    served.round()
+    work()
+    served.until_served()
+    assert served.rollout.number == 2 and EndpointToken.objects.count() == 2
+    assert len({version.artifact_id for version in ModelVersion.objects.all()}) == 1, (
+        "the same bytes: nothing is fetched"
+    )
+    with time_machine.travel(timezone.now() + timedelta(seconds=61)):
+        for _ in range(4):
+            served.round()
+            served.world.settle()
+            work()
+    assert [token.secret for token in EndpointToken.objects.all()] == ["new-token"]
+    with pytest.raises(NotFound):
+        secret_read(served.world.folder, copy)
+    assert agents_have(served) == {"token": NEXT}
+
+
 def test_agents_are_given_it_again_where_somebody_took_it_away(served: EndpointWorld, standing: Hub) -> None:
     serve(served)
     served.gateway.delete_secret(EndpointToken.objects.get().connection.secret_name)
