@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from caches.domain.launch_period import period_of
+from caches.domain.launch_period import moment_of, period_of
 from caches.domain.launch_words import Cached, EventClass
 from caches.selectors.launches import Selection
 
@@ -23,18 +24,31 @@ Problems = dict[str, str]
 
 
 def selection_of(
-    values: Mapping[str, str], now: datetime, problems: Problems, *, prefix: str = "", since: str, until: str = "now"
+    values: Mapping[str, str],
+    now: datetime,
+    problems: Problems,
+    *,
+    prefix: str = "",
+    since: str,
+    until: str = "now",
+    exact: bool = False,
 ) -> Selection:
     """What ``values`` ask for with ``prefix`` before each name; ``since`` and ``until`` where they do not say.
+
+    ``exact``: to the moment, for launches themselves. Counts have full hours only, and without it so has the period.
 
     What they say wrongly is left out, and named in ``problems`` as a sentence without its subject.
     """
     asked = {name: values.get(prefix + name) or "" for name in FIELDS}
+    began, ended = asked["since"] or since, asked["until"] or until
     try:
-        period = period_of(asked["since"] or since, asked["until"] or until, now)
+        period = period_of(began, ended, now)
     except ValueError as error:
         problems[f"{prefix}since"] = f"Not a period: {error}."
-        period = period_of(since, until, now)
+        began, ended = since, until
+        period = period_of(began, ended, now)
+    if exact:
+        period = replace(period, since=moment_of(began, now), until=min(moment_of(ended, now), now))
     wanted: dict[str, Any] = {name: asked[name] for name in FILTERS}
     for name, words in WORDS.items():
         if wanted[name] and wanted[name] not in words:
@@ -44,9 +58,9 @@ def selection_of(
 
 
 def pair_of(values: Mapping[str, str], now: datetime, problems: Problems) -> tuple[Selection, Selection]:
-    """Two selections, ``a_`` and ``b_``: the last 24 hours and those before where they do not say."""
+    """Two selections, ``a_`` and ``b_``, to the moment: the last 24 hours and those before where they do not say."""
     first, second = (
-        selection_of(values, now, problems, prefix=f"{side}_", since=since, until=until)
+        selection_of(values, now, problems, prefix=f"{side}_", since=since, until=until, exact=True)
         for side, (since, until) in SIDES.items()
     )
     return first, second

@@ -16,6 +16,7 @@ from caches.launch_addresses import FIELDS, SIDES, Problems, pair_of, selection_
 from caches.selectors.launch_attribution import launch_moves
 from caches.selectors.launch_comparison import launches_compared
 from caches.selectors.launch_report import launch_report
+from caches.selectors.launch_traffic import request_share
 from controlplane.errors import FieldError, Invalid
 
 _REPORTED = ("since", "until", "pool", "version")
@@ -104,5 +105,6 @@ class LaunchReport(ApiView):
             "versions": found.versions,
             "left_out": found.left_out,
             "scaling": found.scaling,
+            "requests": request_share(selection, self.targets),
         }
         return Response(LaunchReportSerializer(document).data)

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from caches import launch_report_charts
 from caches.domain.launch_comparison import Effect
+from caches.domain.launch_period import period_of
 from caches.domain.launch_resampling import Difference, Verdict
 from caches.domain.launch_words import Cached, EventClass
 from caches.launch_addresses import FIELDS, SIDES, Problems, pair_of
@@ -22,7 +23,7 @@ from caches.selectors.launches import Selection, choices
 from caches.views.base import curl, readable, show
 from controlplane.errors import FieldError, Invalid
 from controlplane.web import cells
-from controlplane.web.formats import duration_text
+from controlplane.web.formats import duration_text, iso_text
 from controlplane.web.live import with_charts
 from controlplane.web.tables import Column, Table, wanted_format
 
@@ -104,8 +105,14 @@ def _moved(found: Difference) -> str:
 
 def _side(request: HttpRequest, prefix: str, title: str, selection: Selection) -> dict[str, Any]:
     asked = {name: request.GET.get(f"{prefix}_{name}", "") for name in ("since", "until")}
-    shown = {"prefix": prefix, "title": title, "selection": selection, **choices(selection, readable(request))}
+    shown = {"prefix": prefix, "title": title, "selection": selection, **choices(_hours(selection), readable(request))}
     return {**shown, "since": asked["since"] or SIDES[prefix][0], "until": asked["until"] or SIDES[prefix][1]}
+
+
+def _hours(selection: Selection) -> Selection:
+    """The full hours around it: pools and versions are known by the hour."""
+    since, until = iso_text(selection.period.since), iso_text(selection.period.until)
+    return Selection(period_of(since, until, timezone.now()))
 
 
 def _query(request: HttpRequest) -> str:

@@ -22,6 +22,7 @@ from caches.launch_addresses import Problems, selection_of
 from caches.launch_words import WORTH_WORDS, missed_sentence, move_sentence, without_words, worth_sentence
 from caches.selectors.launch_attribution import Attributed, launch_moves
 from caches.selectors.launch_report import Report, VersionReport, launch_report
+from caches.selectors.launch_traffic import request_share
 from caches.selectors.launches import Selection, choices
 from caches.views.base import curl, readable, show
 from caches.views.launch_compare import refuse, refuse_export
@@ -53,6 +54,7 @@ def report(request: HttpRequest, suffix: str = "") -> HttpResponse:
         "query": _query(request),
         "pools": known["pools"],
         "versions_known": known["versions"],
+        "requests": request_share(selection, targets),
         "curl": curl(request, f"launches/report?{_query(request)}"),
     }
     return show(

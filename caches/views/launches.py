@@ -21,6 +21,7 @@ from caches.selectors.launch_stats import class_stats, examples, heat
 from caches.selectors.launches import Selection, choices, launch_rows, launches_list
 from caches.selectors.nodes import Targets
 from caches.views.base import curl, readable, show
+from caches.views.launch_moves import comparison_url, moves_shown, report_url
 from caches.views.launch_tables import class_table, launch_table, miss_table, observation_table, phase_table
 from controlplane.audit.models import AuditEvent
 from controlplane.errors import FieldError, Invalid, Missing
@@ -86,6 +87,9 @@ def launches(request: HttpRequest, suffix: str = "") -> HttpResponse:
         if count
         else None,
         "events": events,
+        "moved": moves_shown(selection, stats, targets=targets),
+        "comparison_url": comparison_url(selection),
+        "report_url": report_url(selection),
         "curl": curl(request, f"launches/statistics?{_query(request)}"),
     }
     return show(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from datetime import timedelta
@@ -14,7 +15,9 @@ from django.utils import timezone
 
 from caches import launch_report_charts
 from caches.domain.launch_comparison import Sample, compare
-from caches.models import Launch, Pin, Transfer
+from caches.models import Launch, LaunchTraffic, Pin, Transfer
+from caches.services.launch_assembly import hours_mark_dirty
+from caches.services.launch_counts import hours_count
 from tests import factories
 from tests.selectors.test_launch_moves import Night
 from tests.views.conftest import Stage
@@ -92,6 +95,12 @@ def test_scaling_out_says_what_it_found_and_what_nobody_knows(stage: Stage, nigh
     night.launches(4, fetch=10, weights="Hit", endpoint_name="default/chat")
     shown = text_of(ada, "/launches/report")
     assert "Hits in bursts 4 of 4" in shown
+    assert "Requests to instances that had missed unknown" in shown
+    hit, missed = Launch.objects.order_by("pod_uid")[:2]
+    Launch.objects.filter(pk=missed.pk).update(weights="Miss")
+    for launch, requests in ((hit, 90), (missed, 10)):
+        LaunchTraffic.objects.create(launch=launch, requests=requests)
+    assert "Requests to instances that had missed 10 % ( 10 )" in text_of(ada, "/launches/report")
 
 
 def test_the_file_needs_nothing_else(stage: Stage, night: Night, ada: Client) -> None:
@@ -107,6 +116,37 @@ def test_the_file_needs_nothing_else(stage: Stage, night: Night, ada: Client) ->
     assert "it is Weights fetch (+3 min 19 s of a launch)" in text
     assert "pin.delete" in text
     assert ada.get("/launches/report.html?since=soon").status_code == 400
+
+
+def counted(night: Night) -> None:
+    """The hours of the launches, as the round counts them."""
+    moments = list(Launch.objects.values_list("began_at", flat=True))
+    hours_mark_dirty(cluster_id=night.pool.cluster_id, moments=moments)
+    while hours_count():
+        pass
+
+
+def test_cold_starts_names_what_moved_and_leads_to_both_sides(stage: Stage, night: Night, ada: Client) -> None:
+    night.launches(40, fetch=1, weights="Hit")
+    night.change(39.5)
+    night.launches(40, fetch=200, weights="Miss")
+    counted(night)
+    shown = text_of(ada, "/launches")
+    assert "Cold pod on warm node: the p95 went from 34 s to 3 min 53 s; it is Weights fetch (+3 min 19 s of" in shown
+    assert "Before, 0 of 40 missed the cache; since then 40 of 40." in shown
+    assert "1 change before it, the latest first" in shown and "pin.delete llama v1 by ada" in shown
+    page = ada.get("/launches").content.decode()
+    (compare,) = re.findall(r'<a href="(/launches/compare[^"]*)">Compare before and after', page)
+    both = text_of(ada, html.unescape(compare))
+    assert "slower than" in both and "Most of it is Weights fetch" in both
+    (report,) = re.findall(r'href="(/launches/report[^"]*)"', page)
+    assert "By model version" in text_of(ada, html.unescape(report))
+
+
+def test_cold_starts_says_nothing_of_moves_where_there_are_none(stage: Stage, night: Night, ada: Client) -> None:
+    night.launches(39, fetch=1)
+    counted(night)
+    assert "What moved" not in text_of(ada, "/launches")
 
 
 def test_other_pools_are_in_neither(stage: Stage, night: Night) -> None:

@@ -85,9 +85,19 @@ class LaunchScalingSerializer(serializers.Serializer[Any]):
     bursts = LaunchBurstSerializer(many=True)
 
 
+class LaunchRequestsSerializer(serializers.Serializer[Any]):
+    """Requests to instances that the period's launches brought up, where routers told of them."""
+
+    requests = serializers.IntegerField()
+    missed = serializers.IntegerField(help_text="of them, to instances whose launch had missed its weights")
+    unknown = serializers.IntegerField(help_text="of them, to instances of whose launch that was not measured")
+    share = serializers.FloatField(allow_null=True, help_text="missed, of those of which it is known; null: unknown")
+
+
 class LaunchReportSerializer(serializers.Serializer[Any]):
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
     versions = LaunchVersionReportSerializer(many=True)
     left_out = serializers.IntegerField(help_text="versions with fewer launches")
     scaling = LaunchScalingSerializer()
+    requests = LaunchRequestsSerializer()
