@@ -45,7 +45,8 @@ def ttft_chart(shown: Telemetry) -> Spec:
         "xaxis": {"type": "date", "fixedrange": True, "automargin": True},
         "yaxis": {"rangemode": "tozero", "ticksuffix": " ms", "fixedrange": True, "zeroline": False,
                   "automargin": True},
-        "yaxis2": {"overlaying": "y", "side": "right", "range": [0, 100], "ticksuffix": " %", "showgrid": False,
+        "yaxis2": {"overlaying": "y", "side": "right", "range": [0, 100], "ticksuffix": " %",
+                   "tickvals": [0, 25, 50, 75, 100], "showgrid": False,
                    "fixedrange": True, "automargin": True},
         "shapes": [_mark(one.at.isoformat()) for one in marked],
     }  # fmt: skip

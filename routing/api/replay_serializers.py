@@ -14,10 +14,10 @@ from routing.services.replays import MOST_INSTANCES, MOST_ROUTERS
 
 
 class ReplayInput(Input):
-    """What is left out is as it is now."""
+    """Of the policy, the instances and the routers, what is left out is as it is now."""
 
     minutes = serializers.IntegerField(
-        min_value=1, max_value=RECORDED_MINUTES, default=15, help_text="how far back the recording is taken"
+        min_value=1, max_value=RECORDED_MINUTES, help_text="how far back the recording is taken"
     )
     policy = RoutingPolicyInput(required=False, help_text="to be tried; the one in force without it")
     instances = serializers.IntegerField(min_value=1, max_value=MOST_INSTANCES, required=False)

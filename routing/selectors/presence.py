@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from django.db.models import JSONField
+from django.db.models.expressions import RawSQL
+
 from controlplane.serving.models import Variant
 from routing.models import Configuration, RoutedEndpoint
 
@@ -45,8 +48,8 @@ def _history(variant: Variant, since: datetime) -> list[tuple[datetime, Weights]
     wanted = [*moved[:MOST], *([before] if before is not None else [])]
     if not wanted and (only := rows.values_list("pk", flat=True).last()) is not None:
         wanted = [only]
-    found = Configuration.objects.filter(pk__in=wanted).order_by("version").values_list("created_at", "document")
-    return [(at, _weights(document, name, variant.name)) for at, document in found]
+    found = Configuration.objects.filter(pk__in=wanted).order_by("version").annotate(of=_of_endpoint(name))
+    return [(at, _weights(of, variant.name)) for at, of in found.values_list("created_at", "of")]
 
 
 def _moves(change: Mapping[str, Any], endpoint: str, variant: str) -> bool:
@@ -54,9 +57,16 @@ def _moves(change: Mapping[str, Any], endpoint: str, variant: str) -> bool:
     return of == (endpoint, variant) and change.get("kind") in ("Membership", "Endpoint")
 
 
-def _weights(document: Mapping[str, Any], endpoint: str, variant: str) -> Weights:
-    for one in document.get("endpoints", ()):
-        for of in one["variants"] if one["name"] == endpoint else ():
-            if of["name"] == variant:
-                return {each["id"]: float(each.get("weight", 1.0)) for each in of["instances"]}
+def _of_endpoint(name: str) -> RawSQL:
+    """Its part of the document alone: a large fleet's is megabytes."""
+    path = (
+        "jsonb_path_query_first(document, '$.endpoints[*] ? (@.name == $name)', jsonb_build_object('name', %s::text))"
+    )
+    return RawSQL(path, [name], output_field=JSONField())
+
+
+def _weights(endpoint: Mapping[str, Any] | None, variant: str) -> Weights:
+    for of in (endpoint or {}).get("variants", ()):
+        if of["name"] == variant:
+            return {each["id"]: float(each.get("weight", 1.0)) for each in of["instances"]}
     return {}

@@ -138,7 +138,7 @@ def telemetry(*, variant: Variant, minutes: int, now: datetime) -> Telemetry:
         figures = Figures.from_json(window.figures)
         points.append(Point(window.at, figures.requests, figures.hit_rate, spread(figures.all_ttft)))
         total.merge(figures)
-    names = names_of({*total.instances, *total.engines})
+    names = names_of(variant, {*total.instances, *total.engines})
     due = expected_shares(variant, since, [(point.at, point.requests) for point in points])
     shares = _shares(variant, total, names, due)
     keyed = sum(total.outcomes[one] for one in (Outcome.PRIMARY, *SPILLED, Outcome.SATURATED))

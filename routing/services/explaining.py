@@ -104,7 +104,7 @@ def decision_explain(
         strategy = _variant(fleet, variant).config.policy.strategy
         refused = f"{found.status}: {found.detail}"
         return Explanation(newest.version, strategy, "", "", refused, False, "", 0, False, (), ())
-    return _explained(newest, found.variant, found.key, lambda: tuple(found.boundaries()))
+    return _explained(variant, newest, found.variant, found.key, lambda: tuple(found.boundaries()))
 
 
 def recorded_explain(*, variant: Variant, decision_id: str) -> Explanation:
@@ -118,19 +118,23 @@ def recorded_explain(*, variant: Variant, decision_id: str) -> Explanation:
     found = tuple(one for one in kept.boundaries if one.depth <= limit)
     named = policy.extensions.body_key or policy.extensions.key_header
     own = Key(kept.own, override=True) if kept.own and named else None
-    explained = _explained(newest, there, lambda: own or key_of(policy, found, hot), lambda: found)
-    return replace(explained, happened=_happened(kept, names_of({kept.instance})))
+    explained = _explained(variant, newest, there, lambda: own or key_of(policy, found, hot), lambda: found)
+    return replace(explained, happened=_happened(kept, names_of(variant, {kept.instance})))
 
 
 def _explained(
-    newest: Configuration, there: Fleeted, key: Callable[[], Key | None], found: Callable[[], Sequence[Boundary]]
+    variant: Variant,
+    newest: Configuration,
+    there: Fleeted,
+    key: Callable[[], Key | None],
+    found: Callable[[], Sequence[Boundary]],
 ) -> Explanation:
     strategy = there.config.policy.strategy
     known = in_flight()
     there.in_flight.update(known.counts)
     decision = there.decide(key, time.monotonic())
     addresses = {one.member.id: f"{one.host}:{one.port}" for one in there.config.instances}
-    names = names_of(decision.candidates)
+    names = names_of(variant, decision.candidates)
     chosen = decision.key
     return Explanation(
         config_version=newest.version,
@@ -192,7 +196,7 @@ def decisions_list(*, variant: Variant, minutes: int = RECORDED_MINUTES) -> tupl
     """The newest recorded requests, newest first, and how many of that time were not kept. Raises
     errors.Transient while Redis does not answer."""
     recording = recording_read(variant=variant, minutes=minutes, most=SHOWN_DECISIONS)
-    names = names_of({one.instance for one in recording.requests})
+    names = names_of(variant, {one.instance for one in recording.requests})
     return [_happened(one, names) for one in reversed(recording.requests)], recording.passed
 
 

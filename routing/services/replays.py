@@ -105,7 +105,7 @@ def replay_run(*, variant: Variant, prepared: Prepared) -> dict[str, Any]:
     """The result as REST shows it, as plain JSON."""
     began = time.perf_counter()
     trial = try_out(prepared.recording, prepared.policy, prepared.members, prepared.routers)
-    names = names_of({*trial.happened.shares, *trial.tried.shares})
+    names = names_of(variant, {*trial.happened.shares, *trial.tried.shares})
     first = prepared.recording.requests[0].at
     return {
         "variant_id": str(variant.pk),

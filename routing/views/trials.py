@@ -126,7 +126,9 @@ def replay(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpRes
         "form_key": fresh_key(),
         "policy": policy,
         "recording": policy.extensions.record_keys,
-        "curl": curl(request, f"endpoints/{endpoint_id}/variants/{variant.name}/replays", method="POST", body="{}"),
+        "curl": curl(
+            request, f"endpoints/{endpoint_id}/variants/{variant.name}/replays", method="POST", body='{"minutes": 15}'
+        ),
     }
     return show(
         request, "pages/routing_replay.html", context, title="Replay recorded requests", crumbs=crumbs_of(variant),

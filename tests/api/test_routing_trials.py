@@ -49,7 +49,7 @@ def test_a_small_replay_is_answered_at_once(api: Api, place: str, variant: Varia
     assert len(result["tried"]["shares"]) == 4 and len(result["assumptions"]) >= 2
     assert set(result["happened"]["ttft"]) == {"p50", "p95", "p99"} and "variant_id" not in result
     assert not Operation.objects.exists()
-    assert api.post(f"{place}/replays", {}).json()["result"]["policy"]["RoutingStrategy"] == "RANDOM"
+    assert api.post(f"{place}/replays", {"minutes": 15}).json()["result"]["policy"]["RoutingStrategy"] == "RANDOM"
 
 
 def test_a_large_one_is_an_operation_to_be_followed(
@@ -57,11 +57,11 @@ def test_a_large_one_is_an_operation_to_be_followed(
 ) -> None:
     monkeypatch.setattr(replays, "AT_ONCE_SECONDS", 0.0)
     told(valkey_url, variant, chats(30))
-    answer = api.post(f"{place}/replays", {"policy": PREFIX}, headers={"Idempotency-Key": "r-1"})
+    answer = api.post(f"{place}/replays", {"minutes": 15, "policy": PREFIX}, headers={"Idempotency-Key": "r-1"})
     shown = answer.json()
     assert (answer.status_code, shown["state"], shown["result"]) == (202, "Pending", None)
     assert answer["Location"].endswith(f"/api/v1/operations/{shown['operation_id']}") and answer["Retry-After"]
-    again = api.post(f"{place}/replays", {"policy": PREFIX}, headers={"Idempotency-Key": "r-1"})
+    again = api.post(f"{place}/replays", {"minutes": 15, "policy": PREFIX}, headers={"Idempotency-Key": "r-1"})
     assert again.json() == shown and Operation.objects.count() == 1
     where = f"{place}/replays/{shown['operation_id']}"
     assert api.get(where).status_code == 202
@@ -76,6 +76,7 @@ def test_a_large_one_is_an_operation_to_be_followed(
 @pytest.mark.parametrize(
     ("body", "field"),
     [
+        ({}, "minutes"),
         ({"minutes": 0}, "minutes"),
         ({"minutes": 61}, "minutes"),
         ({"minutes": "soon"}, "minutes"),
@@ -88,17 +89,17 @@ def test_a_large_one_is_an_operation_to_be_followed(
     ],
 )
 def test_it_refuses_what_cannot_be_replayed(api: Api, place: str, body: dict[str, Any], field: str) -> None:
-    answer = api.post(f"{place}/replays", body)
+    answer = api.post(f"{place}/replays", {"minutes": 15, **body} if body else body)
     assert answer.status_code == 400 and field in {one["field"] for one in answer.json()["errors"]}
     assert not Operation.objects.exists()
 
 
 def test_nothing_recorded_is_said_with_the_next_step(api: Api, place: str, settings: Any) -> None:
-    answer = api.post(f"{place}/replays", {})
+    answer = api.post(f"{place}/replays", {"minutes": 15})
     assert (answer.status_code, answer.json()["code"]) == (404, "routing:recording:empty")
     settings.REDIS_URL = "redis://127.0.0.1:9/0"
     for path in ("replays", "decisions"):
-        answer = api.post(f"{place}/replays", {}) if path == "replays" else api.get(f"{place}/decisions")
+        answer = api.post(f"{place}/replays", {"minutes": 15}) if path == "replays" else api.get(f"{place}/decisions")
         assert (answer.status_code, answer.json()["code"]) == (503, "routing:recording:unreachable"), path
 
 

@@ -267,7 +267,8 @@ def test_a_share_is_fair_for_the_time_that_an_instance_was_there(variant: Varian
 
 
 def test_an_instance_that_is_gone_keeps_the_name_that_people_know(variant: Variant, victor: Client, place: str) -> None:
-    factories.launch(pod_uid="gone-1", pod_name="default/chat-old-7")
+    there = factories.node(of=factories.pool(of=variant.endpoint.cluster))
+    factories.launch(on=there, pod_uid="gone-1", pod_name="default/chat-old-7")
     figures = Figures(requests=4)
     figures.instances.update({"gone-1": 2, "gone-without-a-launch": 2})
     window(variant, figures)
