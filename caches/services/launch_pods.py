@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from caches.domain.launch_observations import Observation
 from caches.domain.launch_pods import latest_run, pod_observations, run_began
-from caches.domain.launch_words import Mark, Observer
+from caches.domain.launch_words import Mark, Observer, launch_id
 from caches.models import Launch, LaunchLog
+from caches.selectors.launch_observations import observations_by_launch
 from caches.services.launch_ingest import Sighting, sightings_record
 from controlplane.clusters.models import Cluster, Node
 from controlplane.clusters.pod_runs import ObservedPod
@@ -25,6 +26,7 @@ BATCH = 500
 # A watcher that was away for longer than this says nothing of starts that it finds finished.
 WATCHED_WITHIN = timedelta(hours=1)
 _ENDS = (Mark.READY, Mark.ENDED)
+_PULLS = (Mark.PULLING, Mark.PULLED, Mark.IMAGE_PRESENT)
 
 Run = tuple[str, str, int]  # pod uid, container, restart count
 
@@ -70,7 +72,36 @@ def _deleted(at: datetime) -> Observation:
 
 def _observe(cluster_id: UUID, pods: Sequence[ObservedPod], at: datetime, gone: Collection[str]) -> int:
     around = _around(cluster_id, pods)
-    return _record([item for pod in pods if _is_ours(pod, around) for item in _sightings(pod, around, at, gone)])
+    items = [item for pod in pods if _is_ours(pod, around) for item in _sightings(pod, around, at, gone)]
+    return _record(_with_pulls(items, around))
+
+
+def _with_pulls(items: Sequence[Sighting], around: _Around) -> Sequence[Sighting]:
+    """A kubelet tells of a restart's image before it tells of the restart: until then that was of the run before."""
+    begun = {
+        _before(item): (item, one.at)
+        for item in items
+        for one in item.observations
+        if one.mark is Mark.RESTARTED and (item.pod_uid, item.container, item.restart_count) not in around.launches
+    }
+    if not begun:
+        return items
+    more: dict[UUID, list[Observation]] = defaultdict(list)
+    for key, seen in observations_by_launch(begun.keys()).items():
+        item, began = begun[key]
+        pulls = [one for one in seen if one.mark in _PULLS]
+        more[item.id] += [one for one in pulls if one.at is not None and began is not None and one.at >= began]
+    return [replace(item, observations=(*item.observations, *more[item.id])) for item in items]
+
+
+def _before(item: Sighting) -> UUID:
+    """The launch of the run before it."""
+    return launch_id(
+        cluster=item.cluster_name,
+        pod_uid=item.pod_uid,
+        container=item.container,
+        restart_count=item.restart_count - 1,
+    )
 
 
 def _around(cluster_id: UUID, pods: Sequence[ObservedPod]) -> _Around:

@@ -175,6 +175,21 @@ def test_every_run_of_a_container_that_crashes_is_a_launch_with_its_own_pulls(
     assert set(LaunchLog.objects.values_list("state", flat=True)) == {"Due"}
 
 
+def test_what_is_said_of_a_restarts_image_before_the_restart_is_known_belongs_to_it(
+    tell: Callable[..., None], began: datetime, node: Node
+) -> None:
+    first = run(0, after(began, 10), after(began, 20), "Error 1")
+    tell(pod(began, node, runs=(run(0, after(began, 10)),)))
+    tell(event("Pulled", after(began, 8), PULLED))
+    tell(event("Pulled", after(began, 21), 'Container image "vllm:1" already present on machine'))
+    tell(pod(began, node, runs=(first, run(1, after(began, 21)))))
+    settle()
+    assert list(Launch.objects.order_by("restart_count").values_list("image", flat=True)) == ["Miss", "Hit"]
+    again = Launch.objects.get(restart_count=1)
+    assert again.phase_seconds[1] == 0
+    assert LaunchObservation.objects.filter(launch=again, mark=Mark.PULLED).count() == 0
+
+
 def test_only_what_was_seen_to_begin_is_told_of(tell: Callable[..., None], node: Node) -> None:
     """Of a pod that has run for weeks nobody knows when it was first ready: it may have failed its probes just now."""
     long_ago = timezone.now() - timedelta(days=20)
