@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -44,6 +45,9 @@ class Seen:
                 if one.mark is Mark.LOADED and one.begins is not None:
                     moments.setdefault((Mark.LOAD_STARTED, one.clock), one.begins)
         self.shift = node_shift(moments)
+        self._marked: dict[Mark, list[Observation]] = defaultdict(list)
+        for one in self.all:
+            self._marked[one.mark].append(one)
 
     def time(self, seen: Observation) -> datetime | None:
         """When, on the control plane's clock."""
@@ -51,12 +55,12 @@ class Seen:
             return None
         return seen.at + self.shift if seen.clock is Clock.NODE else seen.at
 
-    def of(self, *marks: Mark) -> list[Observation]:
-        return [one for one in self.all if one.mark in marks]
+    def of(self, mark: Mark) -> Sequence[Observation]:
+        return self._marked.get(mark, ())
 
-    def first(self, *marks: Mark) -> datetime | None:
-        """The earliest moment of any of ``marks``."""
-        return min((at for one in self.of(*marks) if (at := self.time(one)) is not None), default=None)
+    def first(self, mark: Mark) -> datetime | None:
+        """The earliest moment of ``mark``."""
+        return min((at for one in self.of(mark) if (at := self.time(one)) is not None), default=None)
 
     def last(self, mark: Mark) -> datetime | None:
         return max((at for one in self.of(mark) if (at := self.time(one)) is not None), default=None)
@@ -64,6 +68,8 @@ class Seen:
 
 def measures_of(seen: Seen, phase: Phase) -> list[Measure]:
     """What can be said about the phase, best first: whoever measured it as a whole, then what two moments give."""
+    if not seen.of(Mark.SPAN):
+        return _INFERRED[phase](seen)
     spans = [_by(observer, _spans(seen, phase, observer)) for observer in Observer]
     return [*(one for one in spans if one is not None), *_INFERRED[phase](seen)]
 
@@ -119,14 +125,14 @@ def _image_pull(seen: Seen) -> list[Measure]:
 def _weights_fetch(seen: Seen) -> list[Measure]:
     """From the ensure step's first start to its last end: attempts that failed were waited for as well."""
     ended = seen.of(Mark.ENSURE_ENDED)
+    if not ended and not seen.of(Mark.ENSURE_STARTED) and (restarted := seen.first(Mark.RESTARTED)) is not None:
+        return [Measure(Observer.CLUSTER, (Stretch(restarted, restarted, 0.0),))]  # the step is not run again
     observer = Observer.ENSURE if any(one.observer is Observer.ENSURE for one in ended) else Observer.CLUSTER
     if (whole := _between(seen.first(Mark.ENSURE_STARTED), seen.last(Mark.ENSURE_ENDED))) is not None:
         return _listed(_by(observer, [whole]))
     return _listed(_by(observer, [_stretch(seen, one) for one in ended if one.seconds is not None]))
 
 
-    if not ended and not seen.of(Mark.ENSURE_STARTED) and (restarted := seen.first(Mark.RESTARTED)) is not None:
-        return [Measure(Observer.CLUSTER, (Stretch(restarted, restarted, 0.0),))]  # the step is not run again
 def _initialisation(seen: Seen) -> list[Measure]:
     """From the start until the runtime answers; the load takes its own part out of it. Without knowing where the load
     lies it would be too much."""

@@ -79,6 +79,10 @@ class Launch(Row):
             models.Index(fields=["event_class", "ready_seconds"], name="caches_launch_class"),
             models.Index(fields=["cluster", "endpoint_name", "digest", "ready_at"], name="caches_launch_served"),
             models.Index(fields=["node", "digest", "began_at"], name="caches_launch_first"),
+            # Random parts of a class, of all its launches or of one version's or pool's.
+            models.Index(fields=["event_class", "weights", "id"], name="caches_launch_part"),
+            models.Index(fields=["version_name", "event_class", "id"], name="caches_launch_part_version"),
+            models.Index(fields=["pool_name", "event_class", "id"], name="caches_launch_part_pool"),
             models.Index(fields=["stale_at"], name="caches_launch_stale", condition=models.Q(stale_at__isnull=False)),
             models.Index(
                 fields=["ended_at"], name="caches_launch_lost", condition=models.Q(end_reason__in=NODE_LOST_REASONS)
@@ -124,7 +128,9 @@ class LaunchCount(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="launch_counts")
     step = models.CharField(max_length=4, choices=[("Hour", "Hour"), ("Day", "Day")])
-    by = models.CharField(max_length=8, choices=[(one, one) for one in ("Nothing", "Class", "Pool", "Version")])
+    by = models.CharField(
+        max_length=8, choices=[(one, one) for one in ("Nothing", "Class", "Names", "Pool", "Version")]
+    )
     start = models.DateTimeField()
     pool_name = models.CharField(max_length=63, blank=True)
     version_name = models.CharField(max_length=320, blank=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from caches.domain.launch_attribution import Point
 from caches.domain.launch_comparison import Sample
@@ -56,13 +56,22 @@ def drawn(selection: Selection, *, targets: Targets = None, most: int = MOST) ->
 def points(ready: QuerySet[Launch], count: int, most: int) -> tuple[Point, ...]:
     """``ready`` launches, of which there are ``count``, or about ``most`` of them, in the order of time."""
     found = (point_of(*row) for row in part_of(ready, count, most).values_list(*COLUMNS))
-    return tuple(sorted(found, key=lambda one: (one.at, one.sample.ready_seconds)))
+    return tuple(sorted(found, key=time_of))
+
+
+def time_of(one: Point) -> tuple[datetime, float]:
+    """What points are in the order of."""
+    return one.at, one.sample.ready_seconds
 
 
 def part_of(rows: QuerySet[Launch], count: int, most: int) -> QuerySet[Launch]:
     """All of ``count`` rows, or about ``most`` of them, in no order."""
-    rows = rows.order_by()
-    return rows.filter(pk__lt=UUID(int=_IDS * most // count)) if count > most else rows
+    return rows.order_by().filter(part_is(count, most))
+
+
+def part_is(count: int, most: int) -> Q:
+    """Of which launches a part is, where there are ``count``."""
+    return Q(pk__lt=UUID(int=_IDS * most // count)) if count > most else Q()
 
 
 def point_of(

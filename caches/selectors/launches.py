@@ -15,10 +15,11 @@ from caches.models import Launch, LaunchCount, LaunchHour
 from caches.selectors.nodes import Targets
 from controlplane.accounts.access import targets_filter
 
-# What a row of LaunchCount tells apart beside its cluster, by LaunchCount.by; each a part of the next.
+# What a row of LaunchCount tells apart beside its cluster, by LaunchCount.by; those with the fewest rows first.
 TOLD_APART = {
     "Nothing": (),
     "Class": ("event_class", "weights"),
+    "Names": ("pool_name", "version_name"),
     "Pool": ("pool_name", "event_class", "weights"),
     "Version": ("pool_name", "version_name", "event_class", "weights", "image"),
 }

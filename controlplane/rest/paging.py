@@ -41,7 +41,7 @@ class Paging(BasePagination):
         # A cursor leads on in the list that gave it out, whichever filters and format that had.
         made_by = type(view).__qualname__
         if cursor := request.query_params.get("cursor"):
-            rows = rows.filter(_after(cursor, made_by, ordering, tie))
+            rows = rows.filter(_after(cursor, made_by, ordering, tie, known=_always_known(queryset, ordering, view)))
         found: list[Any] = list(rows[: size + 1])
         if len(found) > size:
             found.pop()
@@ -116,7 +116,15 @@ def _cursor(row: Model, made_by: str, ordering: str, tie: str) -> str:
     return signing.dumps([ordering, value, str(getattr(row, tie))], salt=f"paging.{made_by}", compress=True)
 
 
-def _after(cursor: str, made_by: str, ordering: str, tie: str) -> Q:
+def _always_known(queryset: QuerySet[Any], ordering: str, view: APIView | None) -> bool:
+    """Whether what rows are sorted by is a column of theirs that is never null."""
+    lookup = view.ordering_fields[ordering.removeprefix("-")]  # type: ignore[union-attr]
+    fields = {field.name: field for field in queryset.model._meta.concrete_fields}
+    return isinstance(lookup, str) and lookup in fields and not fields[lookup].null
+
+
+def _after(cursor: str, made_by: str, ordering: str, tie: str, *, known: bool) -> Q:
+    """Rows beyond the cursor's. Where the value is ``known`` of every row they are one stretch of an index."""
     try:
         made_for, value, key = signing.loads(cursor, salt=f"paging.{made_by}")
     except (signing.BadSignature, ValueError, TypeError):
@@ -126,6 +134,9 @@ def _after(cursor: str, made_by: str, ordering: str, tie: str) -> Q:
     side = "lt" if ordering.startswith("-") else "gt"
     if value is None:
         return Q(_order__isnull=True, **{f"{tie}__{side}": key})
+    if known:
+        beyond = Q(**{f"_order__{side}": value}) | Q(**{f"{tie}__{side}": key})
+        return Q(**{f"_order__{side}e": value}) & beyond
     same = Q(_order=value, **{f"{tie}__{side}": key})
     return Q(**{f"_order__{side}": value}) | same | Q(_order__isnull=True)
 

@@ -15,7 +15,7 @@ DAYS, POOLS, VERSIONS = 30, 8, 12
 
 
 def put_launches(cluster: Cluster, count: int, now: datetime, *, observed_every: int = 20) -> None:
-    """``count`` launches spread over DAYS, in six classes, POOLS and VERSIONS; nine tenths hit. One in
+    """``count`` launches spread over DAYS as they came, in six classes, POOLS and VERSIONS; nine tenths hit. One in
     ``observed_every`` has its observations as well, which no list reads."""
     names: dict[str, str | int] = {
         "cluster": str(cluster.pk), "count": count, "now": now.isoformat(), "every": observed_every,
@@ -37,7 +37,8 @@ PHASES = json.dumps(
     ]
 ).replace(": 0,", ": TOOK,")
 _DRAWN = f"""
-    SELECT number, gen_random_uuid() AS id, %(now)s::timestamptz - random() * interval '{DAYS} days' AS began,
+    SELECT number, gen_random_uuid() AS id, %(now)s::timestamptz
+           - (%(count)s - number + random()) / %(count)s * interval '{DAYS} days' AS began,
            random() < 0.9 AS hit, random() < 0.97 AS ready, random() AS r1, random() AS r2, random() AS r3,
            sqrt(-2 * ln(1 - random())) * cos(2 * pi() * random()) AS normal
       FROM generate_series(1, %(count)s) AS number
