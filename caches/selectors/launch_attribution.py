@@ -15,7 +15,7 @@ from caches.domain.launch_resampling import ENOUGH
 from caches.domain.launch_words import Cached, EventClass
 from caches.models import Launch
 from caches.selectors.audit import audit_list
-from caches.selectors.launch_samples import COLUMNS, MOST, part_is, point_of, time_of
+from caches.selectors.launch_samples import COLUMNS, MOST, bound_of, point_of, time_of
 from caches.selectors.launches import Selection, launch_rows
 from caches.selectors.nodes import Targets
 from controlplane.audit.models import AuditEvent
@@ -64,9 +64,12 @@ def _points(
     """About ``most`` of each class in the order of time, by one statement."""
     found: dict[EventClass, list[Point]] = {kind: [] for kind in EventClass if kind in counts}
     if found:
-        parts = [part_is(counts[kind], most) & Q(event_class=kind) for kind in found]
-        # Every hit or miss there is, said so that the index serves that has them before the id.
-        rows = rows.filter(reduce(or_, parts), weights__in=list(Cached))
+        bounds = {kind: bound_of(counts[kind], most) for kind in found}
+        parts = [Q(event_class=kind) & (Q(pk__lt=bound) if bound else Q()) for kind, bound in bounds.items()]
+        # Said once more for all, and every hit or miss there is: each lets an index serve that has more before the id.
+        known = [bound for bound in bounds.values() if bound is not None]
+        for_all = Q(pk__lt=max(known)) if len(known) == len(bounds) else Q()
+        rows = rows.filter(reduce(or_, parts), for_all, weights__in=list(Cached))
         for kind, *columns in rows.values_list("event_class", *COLUMNS):
             found[EventClass(kind)].append(point_of(*columns))
     return {kind: sorted(points, key=time_of) for kind, points in found.items()}

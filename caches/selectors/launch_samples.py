@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from caches.domain.launch_attribution import Point
 from caches.domain.launch_comparison import Sample
@@ -66,12 +66,13 @@ def time_of(one: Point) -> tuple[datetime, float]:
 
 def part_of(rows: QuerySet[Launch], count: int, most: int) -> QuerySet[Launch]:
     """All of ``count`` rows, or about ``most`` of them, in no order."""
-    return rows.order_by().filter(part_is(count, most))
+    bound = bound_of(count, most)
+    return rows.order_by().filter(pk__lt=bound) if bound is not None else rows.order_by()
 
 
-def part_is(count: int, most: int) -> Q:
-    """Of which launches a part is, where there are ``count``."""
-    return Q(pk__lt=UUID(int=_IDS * most // count)) if count > most else Q()
+def bound_of(count: int, most: int) -> UUID | None:
+    """Below which ids about ``most`` of ``count`` launches are; None where all are wanted."""
+    return UUID(int=_IDS * most // count) if count > most else None
 
 
 def point_of(

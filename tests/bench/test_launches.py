@@ -99,9 +99,6 @@ def _pages(admin: Client, reader: Client) -> list[tuple[str, Client, str]]:
         ("the list, slowest first", admin, f"{month}&list_sort=-ready_seconds"),
         ("the same, deep", admin, f"{month}&list_sort=-ready_seconds&list_after={slow.ready_seconds!r}~{slow.pk}"),
         ("one launch with its evidence", admin, f"/launches/{seen.pk}"),
-        ("export of 50,000 rows", admin, "/launches.csv?since=now-30d&table=launches"),
-        ("REST: statistics of 30 days", admin, "/api/v1/launches/statistics?since=now-30d"),
-        ("REST: the newest launches", admin, "/api/v1/launches"),
     ]
 
 
