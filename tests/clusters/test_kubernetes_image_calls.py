@@ -114,6 +114,19 @@ def test_pods_that_are_older_than_their_node_are_made_again(api: ScriptedApi) ->
     holder_apply(api.client, HOLDER)  # it was replaced meanwhile
 
 
+def test_pods_that_pull_without_the_credentials_of_now_are_made_again(api: ScriptedApi) -> None:
+    api.objects[names.NODES]["items"] = [node("n-1"), node("n-2")]
+    waits = pod("n-1") | {"status": {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull"}}}]}}
+    api.objects[names.IMAGE_PODS]["items"] = [waits, pod("n-2")]
+    path = f"{names.IMAGE_PODS}/pod-n-1"
+    api.objects[path] = {}
+    holder_apply(api.client, HOLDER)
+    assert ("DELETE", path) not in api.writes(), "it has those of now: none"
+    holder_apply(api.client, replace(HOLDER, pull_secrets=("reader",)))
+    deleted = [path for method, path in api.writes() if method == "DELETE"]
+    assert deleted == [path], "and one that has the image already needs none"
+
+
 def test_the_holder_of_one_node_is_made_again_when_it_is_told_so(api: ScriptedApi) -> None:
     leaving = pod("n-1", deletionTimestamp=LATE, name="going")
     api.objects[names.IMAGE_PODS]["items"] = [pod("n-1"), pod("n-2"), leaving]

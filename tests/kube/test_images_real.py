@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from controlplane.clusters.gateway import ImageHolder, ImagePresence
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
 from controlplane.clusters.kubernetes.install import install
+from controlplane.embedded import ports
 from controlplane.embedded.kube.cluster import KubeCluster
-from controlplane.embedded.kube.registry import busybox_layer
+from controlplane.embedded.kube.registry import Registry, busybox_layer
 from controlplane.errors import HearthError
 from tests.contracts.kube import IMAGES
 from tests.waiting import until
@@ -25,6 +27,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 PODS = "/api/v1/namespaces/default/pods"
 PATIENCE = 180.0
+READER = "reader:$2b$04$oNOtkEVauO5A2xTu180tf.riDJw/FCvQ3axgup5YHBQtM/TF2V9Ga\n"  # let-me-in
 
 
 @dataclass
@@ -113,6 +116,36 @@ def test_a_held_image_starts_with_the_registry_down_and_stays_with_whoever_runs_
         seconds=PATIENCE,
     )
     assert "running" in real.container("warm"), "whoever runs it is not disturbed"
+
+
+@pytest.fixture
+def closed(real: Real) -> Iterator[str]:
+    """An image by its digest in a registry that wants a name and a password."""
+    folder, port = real.kube.folder / "closed-registry", ports.free_port()
+    registry, supervisor = Registry(folder, port), real.kube.supervisor
+    supervisor.start(replace(registry.spec(), name="closed-registry"))
+    reference = registry.push("held/closed", "v1", busybox_layer(), ["/bin/sleep", "3600"])
+    supervisor.forget("closed-registry")
+    spec = registry.spec()
+    (folder / "readers").write_text(READER)
+    configuration = folder / "registry.json"
+    htpasswd = {"realm": "test", "path": str(folder / "readers")}
+    configuration.write_text(json.dumps(json.loads(configuration.read_text()) | {"auth": {"htpasswd": htpasswd}}))
+    supervisor.start(replace(spec, name="closed-registry", ready=lambda: ports.is_listening(port)))
+    yield reference
+    supervisor.forget("closed-registry")
+    real.gateway.delete_pull_secret("hearth-pull-closed")
+
+
+def test_nodes_pull_with_the_credentials_that_they_were_given(real: Real, closed: str) -> None:
+    holder = ImageHolder("real", closed, nodes=("node-a",))
+    real.gateway.apply_image_holder(holder)
+    until(lambda: "node-a" in real.presence() and real.presence()["node-a"].reason, "it is refused", seconds=PATIENCE)
+    assert real.presence()["node-a"].reason == "AccessDenied", real.presence()
+
+    real.gateway.apply_pull_secret("hearth-pull-closed", closed.partition("/")[0], "reader", "let-me-in")
+    real.gateway.apply_image_holder(replace(holder, pull_secrets=("hearth-pull-closed",)))
+    until(lambda: "node-a" in real.presence() and real.presence()["node-a"].ready, "it is held", seconds=PATIENCE)
 
 
 def test_an_image_that_cannot_be_held_says_so_and_one_that_is_not_there_says_that(real: Real) -> None:

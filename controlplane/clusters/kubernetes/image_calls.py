@@ -109,14 +109,27 @@ def _has_volumes(client: KubeClient, holder: ImageHolder) -> bool:
 
 
 def _remove_outlived(client: KubeClient, holder: ImageHolder) -> None:
-    """Pods that are older than their node say nothing about it: the controller makes new ones."""
+    """Pods that are older than their node say nothing about it, and those that pull without the credentials of now do
+    so for ever: the controller makes new ones."""
     pods = _pods(client, holder.pool, holder.reference)
     nodes = _nodes(client) if pods else {}
     for pod in pods:
         known = nodes.get((pod.get("spec") or {}).get("nodeName", ""))
         made_at = time_of(pod["metadata"].get("creationTimestamp"))
-        if known and known[1] is not None and made_at is not None and made_at < known[1]:
+        outlived = known and known[1] is not None and made_at is not None and made_at < known[1]
+        if outlived or not (_runs(pod) or set(holder.pull_secrets) <= _pull_secrets(pod)):
             _remove(client, pod)
+
+
+def _runs(pod: Json) -> bool:
+    """Whether it needs no pull any more."""
+    told = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any("running" in (one.get("state") or {}) for one in told)
+
+
+def _pull_secrets(pod: Json) -> set[str]:
+    """Its account may have given it more."""
+    return {str(one.get("name")) for one in (pod.get("spec") or {}).get("imagePullSecrets") or ()}
 
 
 def _pods(client: KubeClient, pool: str, reference: str) -> list[Json]:
