@@ -29,7 +29,7 @@ class KnownAnswer:
             return None
         if not any(name.lower() == b"content-length" for name, _ in headers):
             return None
-        pattern = pattern_of(data[: data.find(b"\r\n\r\n") + 4])
+        pattern = pattern_of(data[: data.find(b"\r\n\r\n") + 4], dates=True)
         match = pattern.match(data) if pattern is not None else None
         if pattern is None or match is None or match.end + match.length != len(data):
             return None

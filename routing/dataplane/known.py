@@ -1,5 +1,5 @@
 """Heads that come again. A client sends the same head with every request, an engine with every answer, but for a
-length and a date.
+length and, in an answer, a date.
 
 The first one on a connection is read strictly, by the parser. One that is the same byte for byte, with other digits in
 its length and another date, says the same, so it is compared and not read again. Anything else goes to the parser.
@@ -66,8 +66,9 @@ def _is_length(value: bytes) -> bool:
     return value.isdigit() and len(value) <= 10
 
 
-def pattern_of(head: bytes) -> Pattern | None:
-    """``head``: one that the parser took, from its first byte to its empty line. None for one that is not kept."""
+def pattern_of(head: bytes, *, dates: bool = False) -> Pattern | None:
+    """``head``: one that the parser took, from its first byte to its empty line. None for one that is not kept.
+    ``dates``: its date may be another the next time; whoever passes the head on has to say which."""
     if len(head) > LONGEST_HEAD or not head.endswith(b"\r\n\r\n"):
         return None
     seen, holes = set[bytes](), list[tuple[bool, int, int]]()
@@ -78,7 +79,7 @@ def pattern_of(head: bytes) -> Pattern | None:
         if name in seen or (is_length and not _is_length(value)):
             return None
         seen.add(name)
-        if is_length or _DATE.fullmatch(value):
+        if is_length or (dates and _DATE.fullmatch(value)):
             holes.append((is_length, found.end(), found.end() + len(value)))
     if not holes:
         return Pattern(head, ())

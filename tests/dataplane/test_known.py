@@ -48,7 +48,7 @@ MATCHES: dict[str, tuple[bytes, Match | None]] = {
 @pytest.mark.parametrize("case", MATCHES)
 def test_only_a_length_and_a_date_may_be_others(case: str) -> None:
     data, expected = MATCHES[case]
-    pattern = pattern_of(HEAD)
+    pattern = pattern_of(HEAD, dates=True)
     assert pattern is not None
     for _ in range(2):  # as at first, and as one that was seen before
         assert pattern.match(data) == expected
@@ -68,6 +68,12 @@ def test_only_a_length_and_a_date_may_be_others(case: str) -> None:
 )
 def test_what_is_no_plain_head_is_not_kept(head: bytes) -> None:
     assert pattern_of(head) is None
+
+
+def test_a_date_may_be_another_only_where_it_is_looked_at() -> None:
+    pattern = pattern_of(HEAD)
+    assert pattern is not None and pattern.match(HEAD.replace(DATE, OTHER)) is None
+    assert pattern.match(HEAD.replace(b"38", b"39")) == Match(len(HEAD), 39, b"")
 
 
 def test_a_head_without_holes_is_known_as_a_whole() -> None:
@@ -167,14 +173,16 @@ async def test_a_body_behind_a_known_head_that_never_ends_is_told_so() -> None:
 
 @run
 async def test_empty_lines_are_no_request() -> None:
-    async with world() as here:
+    async def names(call: Call) -> None:
+        await call.answer(call.line.split(b" ")[1])
+
+    async with world(names) as here:
         wire = await here.wire()
         for number in range(3):
-            await wire.send(b"\r\n\r\n" + request("GET", "/v1/models"))
-            assert (await wire.reply()).status == 200
+            await wire.send(b"\r\n\r\n" + request("GET", f"/v1/{number}"))
+            assert (await wire.reply()).body == b"/v1/%d" % number
             await wire.send(b"\r\n\r\n")
-            assert len(here.engines[0].calls) == number + 1
-        assert (await wire.ask("GET", "/v1/models")).status == 200 and len(here.engines[0].calls) == 4
+        assert (await wire.ask("GET", "/v1/last")).body == b"/v1/last" and len(here.engines[0].calls) == 4
 
 
 @run
