@@ -127,12 +127,18 @@ def test_the_form_sets_what_it_shows_and_leaves_a_number_that_is_not_wanted_out(
     assert (answer.status_code, answer["Location"]) == (302, place)
     row = RoutingPolicy.objects.get()
     assert row.document["RoutingExtensions"]["adaptive_depth"] and "PrefixAwareRoutingConfig" not in row.document
-    changed = fields(step="set", strategy="PREFIX_AWARE", prefix_length="2048", adaptive_depth=False, based_on="1")
+    limits = {"body_bytes": "262144", "first_byte_seconds": "90"}
+    changed = fields(
+        step="set", strategy="PREFIX_AWARE", prefix_length="2048", adaptive_depth=False, based_on="1", **limits
+    )
     assert olga.post(f"{place}/change", changed).status_code == 302
     row = RoutingPolicy.objects.get(version=2)
     assert row.document["PrefixAwareRoutingConfig"] == {"PrefixLength": 2048, "ConcurrencyThreshold": 32}
     assert row.document["RoutingExtensions"]["adaptive_depth"] is False and row.set_by == "olga"
+    assert {name: str(row.document["RoutingExtensions"][name]) for name in limits} == limits
     assert "is in force as version 2" in text(olga, place)
+    shown = text(olga, f"{place}/change")
+    assert 'value="262144"' in shown and 'value="90"' in shown
 
 
 def test_it_is_tried_before_it_is_set(olga: Client, place: str) -> None:
@@ -154,6 +160,8 @@ def test_it_is_tried_before_it_is_set(olga: Client, place: str) -> None:
         ({"key_header": "x request id"}, "the name of a header"),
         ({"key_header": "X-Request-ID"}, "the name of a header"),
         ({"hot_fraction": "nan"}, "Enter a number"),
+        ({"body_bytes": "12"}, "greater than or equal to 1024"),
+        ({"first_byte_seconds": "0"}, "greater than or equal to 1"),
     ],
 )
 def test_it_says_at_the_field_what_is_wrong(olga: Client, place: str, changes: dict[str, Any], words: str) -> None:
