@@ -103,7 +103,10 @@ def test_a_third_version_supersedes_the_second_while_that_warms(served: Endpoint
     served.apply(**{PLACE: "llms/third"}, metadata__annotations=HOLD)
     served.round()
     assert [row.state for row in Rollout.objects.order_by("number")] == ["Done", "Superseded", "Warming"]
-    assert {pin.version.uri for pin in served.pins if pin.version} == {"s3://models/llms/chat-small", "s3://models/llms/third"}
+    assert {pin.version.uri for pin in served.pins if pin.version} == {
+        "s3://models/llms/chat-small",
+        "s3://models/llms/third",
+    }
 
 
 def numbers(served: EndpointWorld) -> list[str]:

@@ -99,7 +99,9 @@ def test_classes_hits_and_pools_are_cells_of_their_own(cluster: Cluster, noon: d
         ready_pod(cluster, "b", 90, at=noon, node=node, found="miss"),
         ready_pod(cluster, "c", 10, at=noon),
     )
-    cells = LaunchCount.objects.filter(step="Hour", by="Version").values_list("pool_name", "event_class", "weights", "launches")
+    cells = LaunchCount.objects.filter(step="Hour", by="Version").values_list(
+        "pool_name", "event_class", "weights", "launches"
+    )
     assert set(cells) == {
         (pool.name, "ColdPodOnWarmNode", "Hit", 1),
         (pool.name, "ColdPodOnWarmNode", "Miss", 1),

@@ -111,9 +111,7 @@ class LaunchMoveSerializer(serializers.Serializer[Any]):
     phase = serializers.ChoiceField(
         source="move.phase", choices=PHASES, allow_null=True, help_text="that moved most; null where nobody measured it"
     )
-    shares = LaunchShareSerializer(
-        source="move.shares", many=True, help_text="what moved with it, the most first"
-    )
+    shares = LaunchShareSerializer(source="move.shares", many=True, help_text="what moved with it, the most first")
     events = LaunchSuspectSerializer(many=True)
 
     @extend_schema_field(LaunchCountedSerializer)
