@@ -282,6 +282,25 @@ def _goals(results: Results, options: argparse.Namespace) -> list[str]:
     return lines
 
 
+def markdown(results: Results, options: argparse.Namespace) -> list[str]:
+    """The table as docs/benchmarks.md has it, one for each size of a body."""
+    lines = list[str]()
+    for size in options.bodies:
+        heads = [f"added p50, {n}" for n in options.connections] + [f"req/s, {n}" for n in options.connections]
+        lines += [
+            "",
+            f"| {size:g} KB | {' | '.join(heads)} | CPU µs/request | MiB |",
+            "| --- |" + " ---: |" * (len(heads) + 2),
+        ]
+        for name, resident in results.resident.items():
+            cells = [(size, connections) for connections in options.connections]
+            added = [f"{results.added(name, cell, 'p50'):,.0f}" for cell in cells]
+            rates = [f"{results.rate(name, cell):,.0f}" for cell in cells]
+            cpu = " / ".join(f"{results.cpu_microseconds(name, cell):.0f}" for cell in cells)
+            lines.append(f"| {name} | {' | '.join([*added, *rates, cpu])} | {resident:.0f} |")
+    return lines
+
+
 def document(results: Results, options: argparse.Namespace) -> dict[str, object]:
     """Everything that was measured, every round by itself."""
     return {
@@ -308,12 +327,13 @@ def main() -> int:
     parser.add_argument("--patience", type=float, default=60.0, help="seconds until a router must answer")
     parser.add_argument("--nice", type=int, default=0, help="of everything that runs here; below 0 needs root")
     parser.add_argument("--prefixes", type=int, default=0, help="distinct ones, to look at our memory after them")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/benchmarks.md too")
     parser.add_argument("--json", type=Path, default=CACHE / "routing.json", help="where all figures go")
     options = parser.parse_args()
     preferred(os.getpid(), os.nice(options.nice))
     try:
         results = run(options)
-        print("\n".join(table(results, options)))
+        print("\n".join([*table(results, options), *(markdown(results, options) if options.markdown else [])]))
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(document(results, options), indent=1))
         print(f"# every round: {options.json}")
