@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from django.core.management import CommandError, call_command
 
 from controlplane.clusters.gateway import NotFound
+from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.clusters.local.scaling import endpoint_scale, engine_kill, kill_wanted
 from controlplane.clusters.local.serving import endpoint_serve, endpoints_all
+from controlplane.clusters.local.supervisor import Supervisor
 from controlplane.errors import Invalid
 from tests.clusters.test_engines import Here, here  # noqa: F401  # a fixture
 from tests.contracts.observing import DIGEST
@@ -109,3 +112,23 @@ def test_what_is_not_ready_cannot_crash(here: Here) -> None:  # noqa: F811
         engine_kill(here.fleet, "chat")
     with pytest.raises(NotFound):
         engine_kill(here.fleet, "")
+
+
+def test_a_node_takes_engines_once_its_agent_hears(tmp_path: Path) -> None:
+    """An ensure step that asks before that finds no store, and its launch would be one whose fetch failed."""
+    fleet_here = LocalFleet(tmp_path / "fleet")
+    fleet_here.create(nodes=2)
+    seen: list[set[str]] = []
+    engines = SimpleNamespace(tick=lambda nodes, ready: seen.append(set(ready)), end_all=lambda: None)
+    supervisor = Supervisor(fleet_here, agent=("/bin/sh", "-c", "exec sleep 600"), engines=engines)  # type: ignore[arg-type]
+    (first, _) = [row.node for row in fleet_here.nodes()]
+    folder = fleet_here.folder / "nodes" / first.name / "hearth"
+    try:
+        supervisor.tick()
+        supervisor.tick()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "agent.sock").touch()
+        supervisor.tick()
+    finally:
+        supervisor._end_all()
+    assert (seen[1], seen[-1]) == (set(), {first.uid})

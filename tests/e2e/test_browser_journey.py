@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.embedded.processes import ROOT
 from tests.e2e.browser import Watched, chromium
+from tests.e2e.launch_walk import LaunchWalk
 from tests.e2e.program import Program
 from tests.waiting import until
 
@@ -246,3 +248,17 @@ def test_it_copies_a_new_token_that_works(browser: Browser, program: Program, pi
     assert page.evaluate("navigator.clipboard.readText()") == secret
     answer = page.request.get(f"{program.address}/api/v1/me", headers={"Authorization": f"Bearer {secret}"})
     assert answer.json()["token"] == "from-the-browser"
+
+
+def test_each_class_of_launch_is_provoked_and_shown_under_its_name(
+    browser: Browser, program: Program, pictures: Path
+) -> None:
+    one = entered(browser, program, pictures)
+    table = f"{program.address}/launches.json?table=launches"
+    walk = LaunchWalk(LocalFleet(program.folder / "fleet"), lambda: one.page.request.get(table).json()["rows"])
+    walk.provoke()
+    one.open("/launches")
+    shown = one.page.locator("#launches-rows")
+    for words in ("Warm pod restart", "Cold pod on warm node", "Pod on new node", "Recovery after node loss"):
+        expect(shown.locator("tr", has_text=words).first).to_be_visible()
+    one.check("cold-starts")

@@ -67,7 +67,7 @@ class Supervisor:
                 wanted = [codec.loads(LocalNode, stored.spec) for stored in session.all(Kind.NODE)]
             changed = self._follow({node.name: node for node in wanted})
             self._report(wanted)
-            self._engines.tick(wanted, {node.uid for node in wanted if self._is_ready(node)})
+            self._engines.tick(wanted, {node.uid for node in wanted if self._is_ready(node) and self._hears(node)})
             if changed:
                 disks.disks_sweep(self._fleet.folder, {*self._agents, *(node.name for node in wanted)})
             self._complaint = ""
@@ -125,6 +125,10 @@ class Supervisor:
             live = {stored.name: stored.uid for stored in session.all(Kind.NODE)}
             leases.leases_renew(session, [(n.name, n.uid) for n in wanted if live.get(n.name) == n.uid])
         self._told, self._renewed = dict(ready), now
+
+    def _hears(self, node: LocalNode) -> bool:
+        """Whether its agent can be asked for weights: an ensure step that comes before that finds no store."""
+        return (nodes.node_folder(self._fleet.folder, node.name) / "hearth" / "agent.sock").exists()
 
     def _is_ready(self, node: LocalNode) -> bool:
         agent = self._agents.get(node.name)
