@@ -40,6 +40,9 @@ def fleet(tmp_path: Path) -> Iterator[LocalFleet]:
         until(
             lambda: (made.folder / "supervisor.lock").exists() and len(made.nodes()) == 2, "the fleet", seconds=PATIENCE
         )
+        # A node takes engines once its agent hears; who is first would take all of them.
+        sockets = [made.folder / "nodes" / row.node.name / "hearth" / "agent.sock" for row in made.nodes()]
+        until(lambda: all(one.exists() for one in sockets), "both agents hear", seconds=PATIENCE)
         yield made
         process.terminate()
         assert process.wait(60) == 0
