@@ -159,7 +159,7 @@ def _conditions(facts: StatusFacts, before: Mapping[str, Any]) -> list[Json]:
 
 def _accepted(facts: StatusFacts) -> tuple[str, str, str, str]:
     if facts.refusals:
-        text = " ".join(f"{error.field}: {error.detail}" for error in facts.refusals)
+        text = " ".join(f"{error.field}: {error.detail}" if error.field else error.detail for error in facts.refusals)
         return "Accepted", "False", "Refused", text
     if facts.problem:
         return "Accepted", "False", "CannotServe", facts.problem
