@@ -48,6 +48,7 @@ BODIES: Mapping[str, Any] = {
     "images/{image_id}/withdraw": {"reason": "CVE"},
     "pins": {"model": "opt", "version": "opt-2", "pools": ["cc.ww"]},
     "source-connections": {"name": "new", "type": "S3", "allowed": ["models"]},
+    "static-endpoints": {"cluster": "bb", "name": "new", "addresses": [{"name": "a", "url": "http://10.0.0.7:80"}]},
     "tokens": {"name": "new", "scopes": ["read"]},
     "webhooks": HOOK,
 }
