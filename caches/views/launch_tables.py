@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from caches.domain.launch_words import Cached, EventClass, MissReason, Phase, PhaseState
 from caches.launch_charts import PHASE_WORDS
 from caches.models import Launch, LaunchObservation
-from caches.selectors.launch_stats import ENOUGH, ClassStats, Part
+from caches.selectors.launch_stats import ClassStats, Part
 from controlplane.web import cells
 from controlplane.web.formats import duration_text
 from controlplane.web.keyset import KeysetTable
@@ -60,7 +60,7 @@ class ClassLine:
 
 
 def class_table(request: HttpRequest, stats: Sequence[ClassStats], earlier: Mapping[EventClass, ClassStats]) -> Table:
-    """Every class, then what its launches found; p50, p95 and p99 with n, dots below ENOUGH."""
+    """Every class, then what its launches found; p50, p95 and p99 with n, dots where there are too few."""
     lines = [line for one in stats for line in _lines(one, earlier.get(one.event_class))]
     columns = [
         Column("event_class", "Class", lambda r: words_of(r.stats.event_class), heading=True),
@@ -119,8 +119,8 @@ def _dots(part: Part) -> SafeString | None:
     label = f"Too few for percentiles: {words}"
     return format_html(
         '<svg class="meter dots" role="img" aria-label="{}"><title>{}</title>{}</svg>'
-        '<small class="reason">{}, fewer than {} launches</small>',
-        label, label, dots, words if len(part.dots) <= _SAID else f"up to {duration_text(most)}", ENOUGH,
+        '<small class="reason">{}: too few</small>',
+        label, label, dots, words if len(part.dots) <= _SAID else f"up to {duration_text(most)}",
     )  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def _earlier(line: ClassLine) -> float | None:
 
 def _earlier_cell(line: ClassLine) -> SafeString | str:
     value = _earlier(line)
-    return "not enough launches" if value is None else cells.duration(value)
+    return "too few" if value is None else cells.duration(value)
 
 
 @dataclass(frozen=True, slots=True)
