@@ -96,6 +96,17 @@ def test_an_event_that_comes_before_its_pod_waits_for_it(time: Time) -> None:
     assert launching.late() == [] and launching.takes(event())
 
 
+def test_events_of_pods_that_were_listed_wait_for_nothing(time: Time) -> None:
+    """When a watcher starts there may be more of them than may wait."""
+    launching = Launching(time)
+    launching.turn()
+    for number in range(3 * MOST_WAITING):
+        launching.add(f"p-{number}", listed=True)
+    assert all(launching.takes(event(f"p-{number}")) for number in range(3 * MOST_WAITING))
+    launching.add("p-0")
+    assert launching.takes(event("p-0")), "and it stays known"
+
+
 def test_a_pod_is_known_for_two_listings(time: Time) -> None:
     launching = Launching(time)
     launching.turn()

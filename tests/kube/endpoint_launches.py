@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
 
 from caches.domain.launch_words import PHASES, EventClass, Mark, Phase
 from caches.models import Launch, LaunchLog, LaunchObservation
+from caches.selectors.launch_circumstances import HEARD_WITHIN
 from caches.services.launch_assembly import launches_assemble
 from caches.services.launch_logs import launch_logs_read
 from controlplane.clusters.kubernetes import names
@@ -36,6 +37,8 @@ def a_machine_is_lost_with_its_pod(walk: Walk, location: str, gpus: int) -> None
     [victim] = [pod for pod in walk.pods() if pod["spec"]["nodeName"] == "node-c"]
     node, row = hearth.kube.nodes["node-c"], hearth.node("node-c")
     assert row is not None
+    made = max(datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) for pod in walk.pods())
+    until(lambda: timezone.now() > made + HEARD_WITHIN + timedelta(seconds=1), "no other start may be its successor")
     node.remove()
     try:
         hearth.until(lambda: Node.objects.get(pk=row.pk).lost_at is not None, "it is lost")

@@ -137,8 +137,15 @@ class Pods(Source):
     def listed(self, item: Json) -> Observed | None:
         pod = observed_pod(item)
         if pod is not None:
-            self.kinds.launching.add(pod.uid)
+            self.kinds.launching.add(pod.uid, listed=True)
         return pod
+
+    def changed(self, change: str, item: Json) -> Seen | None:
+        pod = observed_pod(item)
+        if pod is None:
+            return None
+        self.kinds.launching.add(pod.uid)
+        return pod, False
 
 
 class Events(Source):

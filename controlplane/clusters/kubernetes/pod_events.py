@@ -21,6 +21,7 @@ MOST_WAITING = 2000
 WAITS_SECONDS = 60.0
 # By then whoever reads the pods has handed the pod on.
 AFTER_SECONDS = 1.0
+_LONG_AGO = float("-inf")
 
 
 def pod_event(item: Mapping[str, Any]) -> ClusterEvent | None:
@@ -49,13 +50,14 @@ class Launching:
         """A complete listing of pods starts."""
         self._before, self._seen = self._seen, {}
 
-    def add(self, uid: str) -> None:
+    def add(self, uid: str, *, listed: bool = False) -> None:
+        """``listed``: whoever reads events does so after the listing, however many there are."""
         if uid not in self._seen:
-            self._seen[uid] = self._before.get(uid, self._clock())
+            self._seen[uid] = self._before.get(uid, _LONG_AGO if listed else self._clock())
 
     def learn(self, uids: Iterable[str]) -> None:
         """Pods that are known although nobody reads them."""
-        self._before = dict.fromkeys(uids, -AFTER_SECONDS)
+        self._before = dict.fromkeys(uids, _LONG_AGO)
 
     def takes(self, event: ClusterEvent) -> bool:
         """Whether the event can be told now; otherwise it waits for its pod, for a while."""
