@@ -12,6 +12,7 @@ from controlplane.web.formats import duration_text
 
 Spec = dict[str, Any]
 _AXIS: Spec = {"zeroline": False, "fixedrange": True, "automargin": True}
+_WAITS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200)
 _GREY = "#888888"
 # Okabe and Ito.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
@@ -70,10 +71,15 @@ def distributions(groups: Mapping[str, Sequence[float]]) -> Spec:
         "legend": {"orientation": "h", "y": -0.25},
         "uirevision": "distributions",
         "font": {"size": 12},
-        "xaxis": _AXIS | {"type": "log", "ticksuffix": " s", "showgrid": True, "title": {"text": "until ready"}},
+        "xaxis": _AXIS | {"type": "log", "showgrid": True, "title": {"text": "until ready"}} | _ticks(),
         "yaxis": _AXIS | {"range": [0, 102], "ticksuffix": " %", "showgrid": True},
     }
     return {"data": traces, "layout": layout}
+
+
+def _ticks() -> Spec:
+    """What people tell apart when they wait."""
+    return {"tickmode": "array", "tickvals": list(_WAITS), "ticktext": [duration_text(one) for one in _WAITS]}
 
 
 def _thinned(ordered: Sequence[float], most: int = 400) -> list[int]:

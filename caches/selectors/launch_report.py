@@ -24,6 +24,7 @@ from controlplane.clusters.documents import ArtifactKind, EntryState
 MOST_LAUNCHES = 20_000  # of all versions together
 MOST_VERSIONS = 50
 MOST_ADDED = 5_000
+TRIALS = "local/trial-"  # endpoints of services.launch_trial_fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,9 @@ def launch_report(selection: Selection, *, targets: Targets = None) -> Report:
 
 
 def launches_scaling(selection: Selection, *, targets: Targets = None) -> ScaleOut:
-    """What added capacity found and took: restarts add none. The latest MOST_ADDED launches of the selection."""
+    """What the latest MOST_ADDED launches that added capacity found: restarts add none, and trials are no demand."""
     rows = launch_rows(selection, targets).exclude(event_class=EventClass.WARM_RESTART).order_by("-began_at")
+    rows = rows.exclude(endpoint_name__startswith=TRIALS)
     columns = rows.values_list("endpoint_name", "began_at", "ready_at", "weights", "image")
     return scale_out(_added(*row) for row in columns[:MOST_ADDED])
 

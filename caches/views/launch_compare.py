@@ -123,6 +123,7 @@ def _query(request: HttpRequest) -> str:
 def _table(request: HttpRequest, compared: Compared) -> Table:
     columns = [
         Column("phase", "Phase", lambda e: e.phase or "UntilReady", launch_report_charts.effect_words, heading=True),
+        Column("verdict", "p95 is", lambda e: e.p95.verdict.value, _verdict),
         Column("first_n", "n, first", lambda e: e.counts[0], numeric=True),
         Column("second_n", "n, second", lambda e: e.counts[1], numeric=True),
     ]
@@ -134,7 +135,6 @@ def _table(request: HttpRequest, compared: Compared) -> Table:
             Column(f"{name}_low_seconds", "from", _of(name, "low"), _cell(name, "low"), numeric=True),
             Column(f"{name}_high_seconds", "to", _of(name, "high"), _cell(name, "high"), numeric=True),
         ]
-    columns.append(Column("verdict", "p95 is", lambda e: e.p95.verdict.value, _verdict))
     return Table(
         request, list(compared.comparison.effects), columns, name="effects", caption="Differences",
         key=lambda e: str(e.phase or "whole"),

@@ -11,7 +11,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from caches import launch_report_charts
@@ -162,7 +161,7 @@ def _version(row: VersionReport) -> SafeString:
 
 
 def _worth(row: VersionReport) -> SafeString:
-    return format_html("{}{}", cells.pill(*WORTH_WORDS[row.judged.worth]), cells.reason(worth_sentence(row)))
+    return cells.pill(*WORTH_WORDS[row.judged.worth])
 
 
 def _seconds(side: str) -> Any:

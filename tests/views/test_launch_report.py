@@ -92,11 +92,12 @@ def test_a_model_that_nobody_pinned_has_an_expected_saving(stage: Stage, night: 
 
 def test_scaling_out_says_what_it_found_and_what_nobody_knows(stage: Stage, night: Night, ada: Client) -> None:
     assert "No launch in this time" in text_of(ada, "/launches/report")
+    night.launches(4, fetch=10, weights="Miss", endpoint_name="local/trial-1a2b3c4d")
     night.launches(4, fetch=10, weights="Hit", endpoint_name="default/chat")
     shown = text_of(ada, "/launches/report")
     assert "Hits in bursts 4 of 4" in shown
     assert "Requests to instances that had missed unknown" in shown
-    hit, missed = Launch.objects.order_by("pod_uid")[:2]
+    hit, missed = Launch.objects.filter(endpoint_name="default/chat").order_by("pod_uid")[:2]
     Launch.objects.filter(pk=missed.pk).update(weights="Miss")
     for launch, requests in ((hit, 90), (missed, 10)):
         LaunchTraffic.objects.create(launch=launch, requests=requests)

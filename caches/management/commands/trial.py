@@ -17,7 +17,7 @@ from controlplane.accounts.actors import person_at_terminal
 from controlplane.errors import HearthError
 from controlplane.operations.models import FINAL_STATES, Operation, OperationKind, OperationState
 from controlplane.operations.services import operation_cancel
-from controlplane.web.formats import duration_text
+from controlplane.web.formats import duration_text, plural
 from controlplane.web.tones import words_of
 
 LOOK_SECONDS = 1.0
@@ -87,7 +87,8 @@ class Command(BaseCommand):
 
 def lines_of(result: dict[str, Any]) -> list[str]:
     """The result for people."""
-    lines = [f"{result['version']}: {result['runs']} launches of each kind in random order (seed {result['seed']})"]
+    runs = plural(result["runs"], "launch", "launches")
+    lines = [f"{result['version']}: {runs} of each kind in random order (seed {result['seed']})"]
     for kind in result["kinds"]:
         seconds = kind["seconds"]
         spread = f"{duration_text(min(seconds))} to {duration_text(max(seconds))}" if seconds else "never ready"
