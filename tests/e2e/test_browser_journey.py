@@ -261,4 +261,3 @@ def test_each_class_of_launch_is_provoked_and_shown_under_its_name(
     shown = one.page.locator("#launches-rows")
     for words in ("Warm pod restart", "Cold pod on warm node", "Pod on new node", "Recovery after node loss"):
         expect(shown.locator("tr", has_text=words).first).to_be_visible()
-    one.check("cold-starts")
