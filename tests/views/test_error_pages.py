@@ -117,7 +117,7 @@ POLICY = {
 }  # fmt: skip
 
 
-CHARTS = ("pool", "node", "routing", "launches", "launch")
+CHARTS = ("pool", "node", "routing", "launches", "launch", "launch-compare", "launch-report")
 
 
 def test_it_sends_the_same_strict_headers_with_every_page(stage: Stage, olga: Client) -> None:
