@@ -162,6 +162,12 @@ def pin(*, of: ModelVersion | None = None, pools: tuple[NodePool, ...] = (), **f
     return made
 
 
+def version_of(pinned: Pin) -> ModelVersion:
+    """What a pin of weights pins; one of an image alone has none."""
+    assert pinned.version is not None
+    return pinned.version
+
+
 def entry(*, on: Node | None = None, of: Artifact | None = None, **fields: Any) -> CacheEntry:
     """A Ready entry, verified now; pass ``state`` for another one."""
     now = timezone.now()

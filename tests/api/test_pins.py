@@ -252,7 +252,7 @@ def test_it_says_since_when_a_condition_holds_as_the_rows_say(viewer_api: Api) -
     pool = factories.pool()
     pin = factories.pin(pools=(pool,))
     since = timezone.now() + timedelta(minutes=5)  # later than the pin itself
-    factories.entry(on=factories.node(of=pool), of=pin.version.artifact, state_since=since)
+    factories.entry(on=factories.node(of=pool), of=factories.version_of(pin).artifact, state_since=since)
     idle = factories.pin()
 
     first, again = (viewer_api.get(f"pins/{pin.id}").json()["status"]["conditions"] for _ in range(2))

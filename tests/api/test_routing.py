@@ -189,8 +189,9 @@ def test_a_decision_is_explained_and_the_request_is_forgotten(api: Api, place: s
     sent = json.dumps({"body": body}).encode()
     assert row.fingerprint != hashlib.sha256(head + b"\n" + sent).hexdigest(), "nobody may try texts against it"
     assert api.post(explain, {"body": 7, "path": ""}).status_code == 400
-    for wrong in ({"body": 1}, {"body": {"messages": []}}, {"body": True}, {"body": None}):
-        refused = api.post(explain, wrong)
+    bodies: tuple[object, ...] = (1, {"messages": []}, True, None)
+    for wrong in bodies:
+        refused = api.post(explain, {"body": wrong})
         assert refused.status_code == 400 and [one["field"] for one in refused.json()["errors"]] == ["body"], wrong
 
 

@@ -58,7 +58,7 @@ def _warm(pool: Any) -> None:
         [
             CacheEntry(
                 node=node,
-                artifact=pin.version.artifact,
+                artifact=factories.version_of(pin).artifact,
                 desired=Action.ENSURE,
                 state=EntryState.ABSENT,
                 state_since=now,

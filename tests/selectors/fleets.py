@@ -35,7 +35,7 @@ class Fleet:
 
     def pins_of(self, pool: NodePool) -> list[Pin]:
         mine = [pin for pin in self.pins if pin.removed_at is None and pool in self.asked[pin.pk]]
-        return sorted(mine, key=lambda pin: (pin.version.model.name, pin.version.version))
+        return sorted(mine, key=_by_name)
 
     def copy(self, node: Node, pin: Pin) -> CacheEntry | None:
         return self.entries.get((node.pk, size_and_id(pin)[1]))
@@ -53,9 +53,15 @@ class Fleet:
         return str(entry.state) if self.heard(node) else "Unknown"
 
 
+def _by_name(pin: Pin) -> tuple[str, str]:
+    version = factories.version_of(pin)
+    return version.model.name, version.version
+
+
 def size_and_id(pin: Pin) -> tuple[int, UUID]:
-    assert pin.version.artifact is not None
-    return pin.version.artifact.size_bytes, pin.version.artifact.pk
+    artifact = factories.version_of(pin).artifact
+    assert artifact is not None
+    return artifact.size_bytes, artifact.pk
 
 
 def matches(pin: Pin, node: Node) -> bool:

@@ -50,7 +50,7 @@ def test_a_pin_of_an_image_alone_wants_no_weights(now: datetime) -> None:
     pool, image = kubernetes_pool(), factories.image()
     node = factories.node(of=pool)
     pin = factories.pin(of=factories.version(image=image), pools=(pool,), artifacts=["Image"])
-    factories.entry(on=node, of=pin.version.artifact, state=EntryState.READY)
+    factories.entry(on=node, of=factories.version_of(pin).artifact, state=EntryState.READY)
 
     [covered] = pools_coverage(now=now, pool=pool)
     assert (covered.state, covered.artifacts, covered.image_coverage.required) == ("Empty", (), 1)
@@ -58,7 +58,7 @@ def test_a_pin_of_an_image_alone_wants_no_weights(now: datetime) -> None:
     assert (pin_statuses([row], now=now)[row.pk].target, pin_statuses([row], now=now)[row.pk].ready) == (1, 0)
     factories.entry(on=node, of=image.artifact, state=EntryState.READY)
     assert pin_statuses([row], now=now)[row.pk].ready == 1
-    cell = pool_matrix(pool, now=now).cell(node.pk, pin.version.artifact_id)
+    cell = pool_matrix(pool, now=now).cell(node.pk, factories.version_of(pin).artifact_id)
     assert (cell.state, cell.wanted) == ("Ready", False), "kept, and wanted by nobody"
 
 

@@ -151,7 +151,7 @@ def test_a_pin_is_judged_by_its_weights_or_else_by_its_image() -> None:
     assert (gate_artifact(unresolved), pin_artifacts(unresolved)) == (None, [])
     assert image_named(unresolved) is not None and gate_name(unresolved).endswith(":v1")
     assert (gate_artifact(nameless), pin_artifacts(nameless)) == (None, [])
-    assert gate_name(nameless) == nameless.version.full_name, "it is called by something all the same"
+    assert gate_name(nameless) == factories.version_of(nameless).full_name, "it is called by something all the same"
 
 
 def test_an_artifacts_pins_are_those_that_want_it_as_what_it_is(now: datetime) -> None:

@@ -128,8 +128,8 @@ def test_a_node_needs_what_a_count_chose_for_it_and_nothing_that_it_did_not(now:
     pool = factories.pool()
     chosen, other = factories.node(of=pool), factories.node(of=pool)
     pin = factories.pin(pools=(pool,), placement_type="Count", placement_value=1)
-    factories.entry(on=chosen, of=pin.version.artifact, state=EntryState.QUEUED)
-    factories.entry(on=other, of=pin.version.artifact, desired="")
+    factories.entry(on=chosen, of=factories.version_of(pin).artifact, state=EntryState.QUEUED)
+    factories.entry(on=other, of=factories.version_of(pin).artifact, desired="")
     assert coverage_of(chosen, now).required == 1
     assert coverage_of(other, now).required == 0
 
@@ -158,7 +158,7 @@ def test_what_a_silent_node_held_is_required_and_not_ready(now: datetime, facts:
     node = factories.node(**facts)
     assert node.pool is not None
     pin = factories.pin(pools=(node.pool,))
-    factories.entry(on=node, of=pin.version.artifact)
+    factories.entry(on=node, of=factories.version_of(pin).artifact)
     assert coverage_of(node, now) == NodeCoverage(1, 0, 100 * MIB, 0)
 
 
@@ -166,7 +166,7 @@ def test_a_lost_node_needs_nothing(now: datetime) -> None:
     node = factories.node(lost_at=now)
     assert node.pool is not None
     pin = factories.pin(pools=(node.pool,))
-    factories.entry(on=node, of=pin.version.artifact)
+    factories.entry(on=node, of=factories.version_of(pin).artifact)
     assert coverage_of(node, now) == NodeCoverage()
 
 

@@ -34,7 +34,7 @@ def admitted(now: datetime, pin: Pin) -> PinCondition:
 
 def copies(pool: NodePool, pin: Pin, *states: EntryState, **fields: Any) -> None:
     for state in states:
-        factories.entry(on=factories.node(of=pool), of=pin.version.artifact, state=state, **fields)
+        factories.entry(on=factories.node(of=pool), of=factories.version_of(pin).artifact, state=state, **fields)
 
 
 def test_no_pins_have_no_statuses(now: datetime) -> None:
@@ -98,10 +98,10 @@ def test_a_silent_copy_may_be_there_and_is_never_called_ready(now: datetime) -> 
     pin = factories.pin(pools=(pool,))
     copies(pool, pin, EntryState.READY)
     silent = factories.node(of=pool, reported_at=now - HOUR)
-    factories.entry(on=silent, of=pin.version.artifact)
+    factories.entry(on=silent, of=factories.version_of(pin).artifact)
     assert status_of(now, pin).ready == 1
     assert warm(now, pin) == PinCondition("Warm", "Unknown", "NodesSilent", "1 node has not reported lately.", None)
-    factories.entry(on=factories.node(of=pool, ready=None), of=pin.version.artifact)
+    factories.entry(on=factories.node(of=pool, ready=None), of=factories.version_of(pin).artifact)
     assert warm(now, pin).message == "2 nodes have not reported lately."
     factories.node(of=pool)
     assert (warm(now, pin).status, warm(now, pin).reason) == ("False", "Warming")
@@ -176,14 +176,14 @@ def test_a_silent_download_estimates_nothing(now: datetime) -> None:
     pool = factories.pool()
     pin = factories.pin(pools=(pool,))
     silent = factories.node(of=pool, reported_at=now - HOUR)
-    factories.entry(on=silent, of=pin.version.artifact, state=EntryState.DOWNLOADING, eta_seconds=10.0)
+    factories.entry(on=silent, of=factories.version_of(pin).artifact, state=EntryState.DOWNLOADING, eta_seconds=10.0)
     assert status_of(now, pin).eta_seconds is None
 
 
 def test_lost_nodes_and_their_copies_are_no_targets(now: datetime) -> None:
     pool = factories.pool()
     pin = factories.pin(pools=(pool,))
-    factories.entry(on=factories.node(of=pool, lost_at=now), of=pin.version.artifact)
+    factories.entry(on=factories.node(of=pool, lost_at=now), of=factories.version_of(pin).artifact)
     factories.node(of=pool)
     assert (status_of(now, pin).target, status_of(now, pin).ready) == (1, 0)
 
@@ -236,7 +236,7 @@ def test_a_pin_is_seen_once_by_whoever_sees_one_of_its_pools(now: datetime, targ
     first, second = factories.pool(of=lab, name="first"), factories.pool(of=lab, name="second")
     factories.pin(of=factories.version(model="both"), pools=(first, second))
     factories.pin(of=factories.version(model="second"), pools=(second,))
-    found = [pin.version.model.name for pin in pins_list(targets=targets)]
+    found = [factories.version_of(pin).model.name for pin in pins_list(targets=targets)]
     assert sorted(found) == sorted(seen)
 
 

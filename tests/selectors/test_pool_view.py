@@ -109,10 +109,11 @@ def test_a_pin_is_told_with_every_fact(now: datetime) -> None:
         suspended=True,
     )
     [pin] = pool_view(row.pools.get(), now=now).pins
-    assert row.version.artifact is not None
+    artifact = factories.version_of(row).artifact
+    assert artifact is not None
     assert pin == PinView(
         id=str(row.pk),
-        digest=row.version.artifact.digest,
+        digest=artifact.digest,
         priority=900,
         created_at=row.created_at,
         placement=Placement(PlacementType.PERCENT, 40, "zone"),
@@ -295,7 +296,7 @@ def test_a_view_costs_the_same_queries_for_any_number_of_nodes(now: datetime, dj
         for _ in range(count):
             pin = factories.pin(pools=(pool,))
             consume(factories.node(of=pool), "one", "sha256:1")
-            factories.entry(on=factories.node(of=pool), of=pin.version.artifact)
+            factories.entry(on=factories.node(of=pool), of=factories.version_of(pin).artifact)
 
     grow(1)
     with django_assert_num_queries(6):

@@ -57,7 +57,7 @@ SELECTORS: dict[str, tuple[int, Callable[[datetime], Any]]] = {
 }
 # One view of each pool that pins the version; a forecast is about one node.
 BY_POOL: dict[str, Callable[[datetime], Any]] = {
-    "why": lambda now: why_not_warm(Pin.objects.order_by("id")[0].version),
+    "why": lambda now: why_not_warm(factories.version_of(Pin.objects.order_by("id")[0])),
     "forecast": lambda now: node_forecast(Node.objects.order_by("id")[0]),
 }
 

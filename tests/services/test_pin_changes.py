@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from caches.domain.pool_view import DailyWindow, Placement, PlacementType
-from caches.models import CacheEntry, GateType, ModelVersion, Pin, PoolLoop
+from caches.models import CacheEntry, GateType, Pin, PoolLoop
 from caches.services import pins
 from caches.services.admission import CapacityClash
 from caches.services.pin_specs import spec_check
@@ -44,7 +44,7 @@ def pinned(pool: NodePool, actor: Actor, mib: int = 100, **fields: Any) -> tuple
 
 
 def warm(pin: Pin, pool: NodePool, state: EntryState = EntryState.READY, **fields: Any) -> dict[str, CacheEntry]:
-    artifact = pin.version.artifact
+    artifact = factories.version_of(pin).artifact
     return {n.name: factories.entry(on=n, of=artifact, state=state, **fields) for n in pool.nodes.all()}
 
 
@@ -172,7 +172,7 @@ def test_a_preview_shows_who_would_be_pushed_out(pool: NodePool, actor: Actor) -
         (plan,) = pin_preview(spec=PinSpec(version_id=strong.pk, pool_ids=(pool.pk,), priority=priority))
         assert [eviction.node for eviction in plan.evictions] == gone
         assert {eviction.reason for eviction in plan.evictions} <= {"LowerPriority"}
-        loser = weak.version if gone else strong
+        loser = factories.version_of(weak) if gone else strong
         assert {(r.node, r.artifact) for r in plan.refusals} == {(n, loser.full_name) for n in ("n1", "n2")}
 
 
@@ -197,9 +197,9 @@ def test_an_open_window_that_wraps_midnight_lets_bytes_move(pool: NodePool) -> N
 def test_a_known_launch_goes_before_an_older_pin_of_the_same_priority(pool: NodePool, actor: Actor) -> None:
     pinned(pool, actor)
     soon = timezone.now() + timedelta(minutes=10)
-    spec = PinSpec(factories.version().pk, (pool.pk,), needed_at=soon)
-    (plan,) = pin_preview(spec=spec)
-    wanted = ModelVersion.objects.get(pk=spec.version_id).artifact
+    version = factories.version()
+    (plan,) = pin_preview(spec=PinSpec(version.pk, (pool.pk,), needed_at=soon))
+    wanted = version.artifact
     first = [min((m for m in plan.moves if m.node == node), key=lambda m: m.order) for node in ("n1", "n2")]
     assert {move.digest for move in first} == {wanted.digest if wanted else ""}
 
@@ -251,7 +251,7 @@ def test_what_a_removal_follows(pool: NodePool, actor: Actor, state: EntryState)
 
 def test_a_removal_does_not_wait_for_another_pin_of_the_same_bytes(pool: NodePool, actor: Actor) -> None:
     pin, _ = pinned(pool, actor)
-    twin = factories.version(artifact=pin.version.artifact)
+    twin = factories.version(artifact=factories.version_of(pin).artifact)
     pinned(pool, actor, of=twin)
     warm(pin, pool, EntryState.DOWNLOADING)
     removal = pin_remove(actor=actor, pin_id=pin.pk)

@@ -199,7 +199,7 @@ def test_removing_a_pin_cancels_its_work_and_holds_what_is_warm(world: World, ac
     operation.refresh_from_db()
     assert operation.state == "Canceling"
     assert removal.kind == "PinRemove" and removal.targets.count() == 2
-    held = CacheEntry.objects.filter(artifact=pin.version.artifact)
+    held = CacheEntry.objects.filter(artifact=factories.version_of(pin).artifact)
     assert {entry.hold_reason for entry in held} == {"Retention"}
     assert all(entry.hold_until > timezone.now() + timedelta(minutes=59) for entry in held if entry.hold_until)
     with pytest.raises(Missing):

@@ -208,7 +208,7 @@ def test_a_retry_resumes_the_pin_and_forgets_old_failures(world: World, actor: A
     assert (pin.suspended, pin.operation_id) == (False, again.pk)
     assert step(again).state == "Running"  # the old failure does not count: its round was not answered yet
     world.reconcile()
-    assert world.line("n1", pin.version).retry_round == 1
+    assert world.line("n1", factories.version_of(pin)).retry_round == 1
     world.settle()
     assert step(again).state == "Succeeded"
 
@@ -231,33 +231,33 @@ def test_an_eviction_ends_when_the_files_are_gone(world: World, actor: Actor) ->
     pin, _ = warm(world, actor)
     world.settle()
     pin_remove(actor=actor, pin_id=pin.pk)
-    operation = entry_evict(actor=actor, entry_id=world.entry("n1", pin.version).pk)
-    assert entry_evict(actor=actor, entry_id=world.entry("n1", pin.version).pk).pk == operation.pk
+    operation = entry_evict(actor=actor, entry_id=world.entry("n1", factories.version_of(pin)).pk)
+    assert entry_evict(actor=actor, entry_id=world.entry("n1", factories.version_of(pin)).pk).pk == operation.pk
     assert step(operation).state == "Running"
     world.settle()
     assert step(operation).state == "Succeeded"
-    assert world.entry("n1", pin.version).evict_requested_at is None
+    assert world.entry("n1", factories.version_of(pin)).evict_requested_at is None
 
 
 def test_cancelling_an_eviction_keeps_the_files(world: World, actor: Actor) -> None:
     pin, _ = warm(world, actor)
     world.settle()
     pin_remove(actor=actor, pin_id=pin.pk)
-    operation = entry_evict(actor=actor, entry_id=world.entry("n1", pin.version).pk)
+    operation = entry_evict(actor=actor, entry_id=world.entry("n1", factories.version_of(pin)).pk)
     operation_cancel(actor=actor, operation_id=operation.pk)
     assert step(operation).state == "Canceled"
     world.settle()
-    assert world.entry("n1", pin.version).state == "Ready"
+    assert world.entry("n1", factories.version_of(pin)).state == "Ready"
 
 
 @pytest.mark.parametrize(("outcome", "state"), [("Ready", "Succeeded"), ("Failed", "Failed")])
 def test_a_scrub_ends_with_what_it_found(world: World, actor: Actor, outcome: str, state: str) -> None:
     pin, _ = warm(world, actor)
     world.settle()
-    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", pin.version).pk)
+    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", factories.version_of(pin)).pk)
     assert step(operation).state == "Running"
     world.reconcile()
-    line = world.line("n1", pin.version)
+    line = world.line("n1", factories.version_of(pin))
     if outcome == "Ready":
         world.obey("n1")
     else:
@@ -279,9 +279,9 @@ def test_a_gate_that_opens_early_records_what_has_arrived(world: World, actor: A
 def test_a_scrub_says_what_was_wrong_and_what_was_fetched(world: World, actor: Actor) -> None:
     pin, _ = warm(world, actor)
     world.settle()
-    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", pin.version).pk)
+    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", factories.version_of(pin)).pk)
     world.reconcile()
-    line = world.line("n1", pin.version)
+    line = world.line("n1", factories.version_of(pin))
     sound = world.held["n1"][line.digest]
     world.report("n1", replace(sound, state=EntryState.REPAIRING, damaged=("model.bin",), verify_round=1))
     world.observe()
@@ -310,9 +310,9 @@ def test_a_scrub_counts_bytes_that_no_report_explains(
 ) -> None:
     pin, _ = warm(world, actor)
     world.settle()
-    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", pin.version).pk)
+    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", factories.version_of(pin)).pk)
     world.reconcile()
-    sound = world.held["n1"][world.line("n1", pin.version).digest]
+    sound = world.held["n1"][world.line("n1", factories.version_of(pin)).digest]
     world.report("n1", replace(sound, verify_round=1, bytes_moved=moved))
     world.observe()
     done = step(operation)
@@ -333,9 +333,9 @@ def test_a_scrub_names_what_was_repaired_between_two_reports(
 ) -> None:
     pin, _ = warm(world, actor)
     world.settle()
-    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", pin.version).pk)
+    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", factories.version_of(pin)).pk)
     world.reconcile()
-    sound = world.held["n1"][world.line("n1", pin.version).digest]
+    sound = world.held["n1"][world.line("n1", factories.version_of(pin)).digest]
     moved = sound.bytes_moved + 2 * MIB
     world.report("n1", replace(sound, verify_round=1, bytes_moved=moved, scrub=ScrubFindings(*scrub)))
     world.observe()
@@ -348,9 +348,9 @@ def test_a_scrub_names_what_was_repaired_between_two_reports(
 def test_a_scrub_that_is_retried_begins_without_findings(world: World, actor: Actor) -> None:
     pin, _ = warm(world, actor)
     world.settle()
-    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", pin.version).pk)
+    operation = entry_scrub(actor=actor, entry_id=world.entry("n1", factories.version_of(pin)).pk)
     world.reconcile()
-    line = world.line("n1", pin.version)
+    line = world.line("n1", factories.version_of(pin))
     sound = world.held["n1"][line.digest]
     moved = sound.bytes_moved + 7 * MIB
     world.report("n1", replace(sound, state=EntryState.REPAIRING, damaged=("model.bin",), verify_round=1))

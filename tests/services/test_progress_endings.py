@@ -38,7 +38,9 @@ def warming(pool: NodePool, actor: Actor, **fields: Any) -> tuple[Pin, Operation
 
 
 def put(pin: Pin, name: str, state: EntryState, **fields: Any) -> CacheEntry:
-    return factories.entry(on=Node.objects.get(name=name, lost_at=None), of=pin.version.artifact, state=state, **fields)
+    return factories.entry(
+        on=Node.objects.get(name=name, lost_at=None), of=factories.version_of(pin).artifact, state=state, **fields
+    )
 
 
 def step(operation: Operation) -> Operation:
@@ -54,8 +56,9 @@ def target(operation: Operation, name: str = "n1") -> tuple[str, str]:
 def refuse(pin: Pin, node: str, *, minutes: int = 1) -> None:
     """The last plan says that there is no room on this node."""
     found = Node.objects.get(name=node)
-    assert pin.version.artifact is not None
-    line = {"pin_id": str(pin.pk), "node_uid": found.uid, "digest": pin.version.artifact.digest}
+    artifact = factories.version_of(pin).artifact
+    assert artifact is not None
+    line = {"pin_id": str(pin.pk), "node_uid": found.uid, "digest": artifact.digest}
     line |= {"detail": "No room.", "next_step": "Unpin something."}
     at = timezone.now() + timedelta(minutes=minutes)
     PoolLoop.objects.update_or_create(pool=found.pool, defaults={"plan": {"refusals": [line]}, "reconciled_at": at})
@@ -220,7 +223,7 @@ def test_a_retry_tries_its_own_failures_again_and_no_others(pool: NodePool, acto
     pin, operation = warming(pool, actor)
     mine = put(pin, "n1", EntryState.FAILED, reason="AccessDenied")
     ready = put(pin, "n2", EntryState.READY)
-    elsewhere = factories.entry(of=pin.version.artifact, state=EntryState.FAILED)
+    elsewhere = factories.entry(of=factories.version_of(pin).artifact, state=EntryState.FAILED)
     other = factories.entry(on=mine.node, state=EntryState.FAILED)
     assert step(operation).state == "Failed"
     operation_retry(actor=actor, operation_id=operation.pk)

@@ -158,7 +158,7 @@ class RolloutGateSerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(source="gate.state", choices=[one.value for one in GateState])
     reason = serializers.CharField(source="gate.reason")
     ready = serializers.IntegerField(source="gate.ready")
-    required = serializers.IntegerField(source="gate.required")
+    required = serializers.IntegerField(source="gate.required")  # type: ignore[assignment]  # the metaclass takes it off
     failed = serializers.IntegerField(source="gate.failed", help_text="nodes that cannot become ready without help")
     unknown = serializers.IntegerField(source="gate.unknown")
 

@@ -122,7 +122,7 @@ def test_it_warms_and_says_so_and_only_waits_when_it_runs_again(pipeline: Pipeli
     worker(succeed)
 
     first = pipeline.run()
-    factories.entry(on=Node.objects.get(), of=Pin.objects.get().version.artifact)
+    factories.entry(on=Node.objects.get(), of=factories.version_of(Pin.objects.get()).artifact)
     again = pipeline.run()
 
     assert first.returncode == 0, first.stderr
@@ -237,7 +237,7 @@ def test_it_waits_for_what_an_existing_pin_wants_now(pipeline: Pipeline, worker:
     late = pipeline.run("--timeout", "10")
     factories.entry(
         on=Node.objects.get(),
-        of=Pin.objects.get().version.artifact,
+        of=factories.version_of(Pin.objects.get()).artifact,
         state=EntryState.FAILED,
         reason="IntegrityMismatch",
         message="Wrong bytes.",
@@ -262,7 +262,7 @@ def test_it_obeys_the_gate_of_an_existing_pin(
     worker(succeed)
     assert pipeline.run().returncode == 0
     pin = Pin.objects.get()
-    factories.entry(on=Node.objects.get(), of=pin.version.artifact)
+    factories.entry(on=Node.objects.get(), of=factories.version_of(pin).artifact)
     factories.node(of=pin.pools.get())
     Pin.objects.update(gate_type=gate_type, gate_value=value)
 
