@@ -6,11 +6,13 @@ No model runs in it. What it sends is whole, in chunks, broken off or wrong.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 Script = Callable[["Call"], Awaitable[None]]
+TURNS = 5  # of the loop, from a connection that is let in to the task that serves it
 
 
 @dataclass(slots=True)
@@ -54,24 +56,47 @@ class Engine:
     port: int = 0
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _held: socket.socket | None = None
 
     async def start(self, port: int = 0, tls: ssl.SSLContext | None = None) -> Engine:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=tls)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=tls, reuse_port=True)
         self.port = self._server.sockets[0].getsockname()[1]
+        self._let_go()
         return self
 
-    async def stop(self) -> None:
-        """As if the process were killed: nobody listens and every connection is cut."""
-        assert self._server is not None
-        self._server.close()
+    async def stop(self, *, for_now: bool = False) -> None:
+        """As if the process were killed: nobody listens and every connection is cut. ``for_now``: it is started again
+        at the same port, which nobody else gets meanwhile."""
+        self._let_go()
+        server, self._server = self._server, None
+        if server is None:
+            return
+        if for_now:
+            self._held = socket.socket()
+            self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self._held.bind(("127.0.0.1", self.port))
+        # Whoever was let in is let through to where it is cut: a server that is closed in between forgets its socket.
+        for listening in server.sockets:
+            asyncio.get_running_loop().remove_reader(listening.fileno())
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        server.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
+        await server.wait_closed()
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if self._server is None:
+            writer.transport.abort()  # let in by one that was killed meanwhile
+            return
         self._tasks.add(task)
         self.open += 1
         self.accepted += 1

@@ -52,7 +52,7 @@ async def test_nothing_is_in_flight_at_rest_whenever_clients_leave() -> None:
 @run
 async def test_a_dead_instance_costs_nobody_a_request() -> None:
     async with world(mixed, mixed, mixed, shared=Shared(now=lambda: 1000.0)) as here:
-        await here.engines[1].stop()
+        await here.engines[1].stop(for_now=True)
         for _ in range(100):
             assert (await here.ask("POST", "/v1/completions", b"x")).body == b"x" * 20
         failures = here.shared.counters.failures
@@ -64,7 +64,7 @@ async def test_a_dead_instance_costs_nobody_a_request() -> None:
 async def test_it_is_taken_back_when_it_is_well_again() -> None:
     async with world() as here:
         port = here.engines[0].port
-        await here.engines[0].stop()
+        await here.engines[0].stop(for_now=True)
         replies = [await here.ask("GET", "/v1/models") for _ in range(4)]
         assert {reply.status for reply in replies} == {502}
         assert json.loads(replies[0].body)["error"]["code"] == "routing:instances:unreachable"

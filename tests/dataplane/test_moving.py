@@ -105,7 +105,7 @@ async def test_killed_all_gone_and_back_under_load_no_request_is_lost() -> None:
         published(here, places)
         async with Load(here) as load:
             await load.some()
-            await here.engines[0].stop()  # as if it were killed: nobody listens and every connection is cut
+            await here.engines[0].stop(for_now=True)  # as if it were killed: nobody listens and every connection is cut
             await load.some(100)
             published(here, places[1:])
             await load.some()
