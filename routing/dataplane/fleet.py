@@ -87,7 +87,8 @@ class Variant:
         self._ejected: dict[str, float] = before._ejected if before else {}
         parameters = config.policy.prefix_aware
         self._threshold = local_threshold(parameters.concurrency_threshold, routers) if parameters else 0
-        for name in [name for name in self._ejected if self.instances.get(name) is not known.get(name)]:
+        there = {name for name, one in self.instances.items() if known.get(name) is one}
+        for name in self._ejected.keys() - there:
             del self._ejected[name]  # gone, or another one by now
         self._well = self._situation(self._draining)  # nearly always
         self._now = self._well
@@ -133,7 +134,7 @@ class Variant:
 
     def ejected(self, now: float) -> list[str]:
         """Who is left out for its failures, by id."""
-        return sorted(name for name, until in self._ejected.items() if until > now)
+        return sorted(name for name, until in self._ejected.items() if until > now and name in self.instances)
 
     def failed(self, instance: Instance, failure: Failure, now: float) -> None:
         instance.health = failed(instance.health, failure, now)

@@ -20,6 +20,7 @@ from routing.dataplane.routes import Refusal, Route
 from routing.domain.deciding import Decision
 from routing.domain.dialects_usage import TokenUse
 from routing.domain.health import Failure
+from routing.domain.sketches import MOST as MOST_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,8 +69,9 @@ class Counters:
         if use.cached_tokens is not None:
             figures = route.variant.figures
             figures.told += 1
-            figures.prompt_tokens += use.prompt_tokens
-            figures.cached_tokens += use.cached_tokens
+            # Whatever one engine says: a sum that nobody reads back would take all that this router tells with it.
+            figures.prompt_tokens = min(figures.prompt_tokens + use.prompt_tokens, MOST_COUNT)
+            figures.cached_tokens = min(figures.cached_tokens + use.cached_tokens, MOST_COUNT)
 
 
 @dataclass(slots=True, eq=False)

@@ -15,6 +15,7 @@ from routing.domain.publishing import place_of
 MOST_ADDRESSES = 500
 LONGEST_MODEL, LONGEST_PATH = 200, 300
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 _PORTS = {"http": 80, "https": 443}
 DEFAULT_HEALTH_PATH = "/health"
 
@@ -122,11 +123,18 @@ def _unreachable(host: str) -> str:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return ""
+        # 2852039166 and 0xa9.254.0xa9.254 are addresses to whoever connects, whatever they hide.
+        return "an address is written as four numbers from 0 to 255" if _is_number(host) else ""
+    address = getattr(address, "ipv4_mapped", None) or address
     if address.is_link_local or address.is_multicast or address.is_unspecified:
         # Where clouds answer with a machine's credentials, among others: no engine lives there.
         return "no link-local, multicast or unspecified address"
     return ""
+
+
+def _is_number(host: str) -> bool:
+    """Whether its last part is one, as that of no name is."""
+    return _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]) is not None
 
 
 def _port(url: str) -> int:

@@ -18,6 +18,7 @@ FEWEST = 100  # requests in the period
 EVERYBODY = 0.9  # the part of the requests that makes a beginning everybody's
 MUCH_OVERLAP, LOST_OVERLAP = 0.2, 0.15
 MANY_SPILLED, MANY_KEYLESS = 0.2, 0.3
+LONGEST = "It is the longest that there is; let clients name a key (prompt_cache_key)."
 Number = float | int | str | None
 
 
@@ -132,10 +133,12 @@ def _keys(seen: Seen) -> Iterator[Advice]:
             f"Your PrefixLength of {config.prefix_length:,} covers only the system prompt that every request shares: "
             f"{_percent(share)} of {seen.recorded:,} recorded requests are alike to {universal:,} characters at least, "
             f"so the key {effect}.",
-            f"Try a PrefixLength of {length:,}.",
+            f"Try a PrefixLength of {length:,}." if length > config.prefix_length else LONGEST,
             {**figures, "alike_to": universal, "share": round(share, 4), "recorded": seen.recorded},
             {"strategy": "PREFIX_AWARE", "prefix_length": length, "concurrency_threshold": config.concurrency_threshold,
-             "adaptive_depth": "on"},
+             "adaptive_depth": "on"}
+            if length > config.prefix_length
+            else {},
         )  # fmt: skip
     elif hot >= MANY_KEYLESS:
         length = min(2 * config.prefix_length, PREFIX_LENGTHS[1])
@@ -144,9 +147,7 @@ def _keys(seen: Seen) -> Iterator[Advice]:
             "warn",
             f"Of {_percent(hot)} of the requests every beginning up to your PrefixLength of {config.prefix_length:,} "
             "is one that everybody sends: they go to the least busy instance, wherever their prefix is.",
-            f"Try a PrefixLength of {length:,}."
-            if length > config.prefix_length
-            else "It is the longest that there is; let clients name a key (prompt_cache_key).",
+            f"Try a PrefixLength of {length:,}." if length > config.prefix_length else LONGEST,
             figures,
             {"strategy": "PREFIX_AWARE", "prefix_length": length, "concurrency_threshold": config.concurrency_threshold}
             if length > config.prefix_length
@@ -213,19 +214,20 @@ def _threshold(seen: Seen) -> Iterator[Advice]:
         return
     threshold = min(2 * config.concurrency_threshold, THRESHOLDS[1])
     full = of[Outcome.SATURATED] / keyed
+    more = full > MANY_SPILLED or threshold == config.concurrency_threshold
     yield Advice(
         AdviceKind.THRESHOLD,
         "warn",
         f"{_percent(spilled / keyed)} of the requests with a key found their instance at your ConcurrencyThreshold of "
         f"{config.concurrency_threshold}, {_percent(full)} found all of them there: their prefix is computed again "
         "elsewhere.",
-        "Add instances: all of them are full."
-        if full > MANY_SPILLED
+        ("Add instances: all of them are full." if full > MANY_SPILLED else "Add instances: no threshold is greater.")
+        if more
         else f"Try a ConcurrencyThreshold of {threshold}, if engines compute that many side by side.",
         {"spilled": round(spilled / keyed, 4), "saturated": round(full, 4),
          "ConcurrencyThreshold": config.concurrency_threshold},
         {"instances": seen.instances + 1}
-        if full > MANY_SPILLED
+        if more
         else {"strategy": "PREFIX_AWARE", "prefix_length": config.prefix_length, "concurrency_threshold": threshold},
     )  # fmt: skip
 

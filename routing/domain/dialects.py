@@ -238,7 +238,7 @@ def _iterations(body: str) -> EngineReading:
 def _number(of: Mapping[str, Any], name: str) -> float | None:
     value = of.get(name)
     return (
-        float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 2**63 else None
+        float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < MOST else None
     )
 
 

@@ -88,8 +88,8 @@ class EngineFigures:
         queried = (reading.queried_tokens or 0) - (before.queried_tokens or 0)
         hit = (reading.hit_tokens or 0) - (before.hit_tokens or 0)
         if 0 <= hit <= queried:
-            self.queried += queried
-            self.hit += hit
+            self.queried = min(self.queried + queried, MOST)
+            self.hit = min(self.hit + hit, MOST)
 
     def unheard(self) -> None:
         self.asked += 1

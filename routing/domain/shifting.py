@@ -11,6 +11,7 @@ from uuid import UUID
 MOST_VARIANTS = 20
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,63}")
 LARGEST = 1e6
+NOTHING = 1e-9  # of a share: what division leaves over
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def shifted(now: Mapping[str, float], wanted: Mapping[str, float], ready: Mappin
     """From the weights ``now`` to those ``wanted``, all at once, once every variant whose share grows has a ready
     instance: shifting away from one that is broken waits for nobody but those that take over."""
     before, after = _shares(now), _shares(wanted)
-    growing = [name for name, share in after.items() if share > before.get(name, 0.0)]
+    growing = [name for name, share in after.items() if share > before.get(name, 0.0) + NOTHING]
     lacking = tuple(sorted(name for name in growing if not ready.get(name)))
     return Shift(dict(now), lacking) if lacking else Shift(dict(wanted))
 

@@ -61,6 +61,63 @@ def test_everything_is_said_at_once() -> None:
     assert sum(one.field == "addresses" for one in refused.value.problems) == 2, "a name twice, and a place twice"
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[::ffff:0.0.0.0]", "[::]", "[ff02::1]", "[fe80::1%25eth0]",
+        "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.43518", "169.16689662", "0xa9.254.0xa9.254",
+        "169.254.169.254.", "0", "0x0", "127.1", "256.1.1.1", "1.2.3.4.5", "engine.0x7f",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_no_spelling_of_an_address_hides_where_it_leads(scheme: str, host: str) -> None:
+    with pytest.raises(AddressesRefused) as refused:
+        read(f"{scheme}://{host}:80")
+    assert [one.field for one in refused.value.problems] == ["addresses.0.url"]
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "[::1]", "[::ffff:10.0.0.7]", "10-0-0-7.pods.local", "0xengine", "7b.example", "engine_1"]
+)
+def test_what_only_looks_like_one_is_a_name_or_an_address_as_any_other(host: str) -> None:
+    assert read(f"http://{host}:8000").addresses[0].place == f"{host}:8000"
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a_b", "ä", "a b", "a" * 64, "a\n", "a/b", "..", "a."])
+def test_a_name_is_one_that_stands_in_addresses(name: str) -> None:
+    with pytest.raises(AddressesRefused) as refused:
+        read("http://x:1", name=name)
+    assert [one.field for one in refused.value.problems] == ["name"]
+    with pytest.raises(AddressesRefused) as refused:
+        read(addresses=[{"name": name, "url": "http://x:1"}])
+    assert [one.field for one in refused.value.problems] == ["addresses.0.name"]
+
+
+@pytest.mark.parametrize("model", ["x" * 201, "a\nb", "a\x00", "\u202ellama", "\ud800"])
+def test_a_model_is_a_text_that_can_be_shown(model: str) -> None:
+    with pytest.raises(AddressesRefused, match="model"):
+        read("http://x:1", model=model)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("http://engine", "http://engine:80", True),
+        ("http://engine:80", "https://engine:80", True),  # one place speaks TLS or does not
+        ("http://ENGINE:80", "http://engine:80/", True),
+        ("http://[2001:DB8::1]:80", "http://[2001:db8::1]:80", True),
+        ("http://engine", "https://engine", False),
+        ("http://engine:80", "http://engine:81", False),
+    ],
+)
+def test_a_place_is_there_once_however_it_is_written(one: str, other: str, same: bool) -> None:
+    if not same:
+        assert len(read(one, other).addresses) == 2
+        return
+    with pytest.raises(AddressesRefused, match="more than once"):
+        read(one, other)
+
+
 @pytest.mark.parametrize("path", ["health", "/a b", "/a\r\nX: 1", "/é", "/" + "x" * 300])
 def test_a_path_becomes_a_line_of_a_request_and_nothing_else(path: str) -> None:
     with pytest.raises(AddressesRefused, match="health_path"):

@@ -104,12 +104,16 @@ def test_the_trap_is_said_with_its_figures_and_a_way_out() -> None:
 
 def test_a_length_is_never_suggested_that_cannot_be_set() -> None:
     deep = [(depth, 1.0) for depth in range(1024, 65537, 1024)]
-    [one] = advise(seen(policy=prefix(65536), shares=deep))
+    [one] = advise(seen(policy=prefix(64512), shares=deep))
     assert one.replay["prefix_length"] == 65536
+    [one] = advise(seen(policy=prefix(65536), shares=deep))
+    assert one.kind is AdviceKind.SYSTEM_PROMPT and one.replay == {} and "name a key" in one.next_step
     [one] = advise(seen(policy=prefix(65536), shares=(), outcomes={"AllHot": 1000}))
     assert one.kind is AdviceKind.ALL_HOT and one.replay == {} and "name a key" in one.next_step
-    [one] = advise(seen(policy=prefix(threshold=1024), outcomes={"Primary": 500, "Spill": 500}))
+    [one] = advise(seen(policy=prefix(threshold=600), outcomes={"Primary": 500, "Spill": 500}))
     assert one.replay["concurrency_threshold"] == 1024
+    [one] = advise(seen(policy=prefix(threshold=1024), outcomes={"Primary": 500, "Spill": 500}))
+    assert one.replay == {"instances": 5} and "no threshold is greater" in one.next_step
 
 
 def test_where_all_are_full_more_instances_are_tried_and_no_other_threshold() -> None:
