@@ -112,6 +112,12 @@ class VariantsForm(TargetForm):
             )
         self.order_fields([f"weight_{number}" for number in range(len(shown))])
 
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or self.cleaned_data
+        if not given.get("new_name") and (given.get("new_endpoint") or given.get("new_weight")):
+            self.add_error("new_name", "Name it, or leave the others empty: there is no variant without a name.")
+        return given
+
     def wanted(self) -> list[WantedVariant]:
         """Those that stay, and the new one."""
         weights = [self.cleaned_data.get(f"weight_{number}") for number in range(len(self._shown))]

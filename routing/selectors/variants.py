@@ -82,7 +82,7 @@ def used_by(endpoint: Endpoint) -> list[str]:
 
 def variants_document(endpoint: Endpoint) -> list[dict[str, Any]]:
     """What is wanted of each variant, by name."""
-    states = _states(endpoint)
+    states = variant_states(endpoint)
     return [
         {
             "name": name,
@@ -100,7 +100,7 @@ def variants_tag(endpoint: Endpoint) -> str:
 
 def variants_shown(endpoint: Endpoint) -> Sequence[ShownVariant]:
     """By name."""
-    states = _states(endpoint)
+    states = variant_states(endpoint)
     of = {name: state.source or endpoint.pk for name, state in states.items()}
     counts: dict[UUID, tuple[int, int]] = {}
     for source, ready, address in Instance.objects.filter(endpoint__in=set(of.values())).values_list(
@@ -143,7 +143,7 @@ def _why(state: RoutedVariant, lacking: Sequence[str], pending: bool, source: An
     return f"It waits for {', '.join(lacking)}." if lacking else "It is put in force with the next publication."
 
 
-def _states(endpoint: Endpoint) -> Mapping[str, RoutedVariant]:
+def variant_states(endpoint: Endpoint) -> Mapping[str, RoutedVariant]:
     """By name; one that was never published is as it would be."""
     rows = Variant.objects.filter(endpoint=endpoint).select_related("routed")
     return {row.name: row.routed if hasattr(row, "routed") else RoutedVariant(variant=row) for row in rows}

@@ -166,11 +166,12 @@ def published_fleet(variant: Variant) -> tuple[Configuration, Fleet]:
     """What a router holds, of this endpoint alone. Raises errors.Transient before the first publication."""
     newest = Configuration.objects.first()
     routed = RoutedEndpoint.objects.filter(endpoint=variant.endpoint_id).first()
-    names = {one["name"] for one in newest.document["endpoints"]} if newest is not None else set()
-    if newest is None or routed is None or routed.name not in names:
+    there = newest.document["endpoints"] if newest is not None else ()
+    names = {(one["name"], each["name"]) for one in there for each in one["variants"]}
+    if newest is None or routed is None or (routed.name, variant.name) not in names:
         raise Transient(
             "routing:config:not-published",
-            "Routers were not told of this endpoint yet.",
+            f"Routers were not told of this endpoint yet, or not of its variant {variant.name}.",
             next_step="Ask again in two seconds; the worker and the beat must be running.",
         )
     fleet = Fleet()
@@ -217,7 +218,7 @@ def _happened(kept: Kept, names: Mapping[str, str]) -> Happened:
     first = kept.own or (kept.boundaries[0].digest if kept.boundaries else 0)
     return Happened(
         _id(kept),
-        datetime.fromtimestamp(kept.at, UTC),
+        _believed(kept.at),
         kept.outcome,
         kept.instance,
         names.get(kept.instance, kept.instance),
@@ -227,6 +228,11 @@ def _happened(kept: Kept, names: Mapping[str, str]) -> Happened:
         kept.cached_tokens,
         kept.ttft,
     )
+
+
+def _believed(at: float) -> datetime:
+    """What a router's clock said, or now where that is later than now."""
+    return datetime.fromtimestamp(min(at, time.time()), UTC)
 
 
 def _id(kept: Kept) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -11,10 +11,10 @@ from django.db import transaction
 from controlplane.audit.services import Actor, audit_write
 from controlplane.errors import Clash, FieldError, Invalid, Missing, Stale
 from controlplane.locks import transaction_lock
-from controlplane.serving.models import Endpoint, Variant
+from controlplane.serving.models import Endpoint, Instance, Variant
 from routing.domain.shifting import WantedVariant, wrong_with
 from routing.models import RoutedVariant
-from routing.selectors.variants import variants_document, variants_tag
+from routing.selectors.variants import variant_states, variants_document, variants_tag
 from routing.services.publishing import publish_soon
 
 DEFAULT = "default"
@@ -61,10 +61,13 @@ def variants_set(
 
 
 def _check(endpoint: Endpoint, wanted: Sequence[WantedVariant]) -> None:
-    found = wrong_with(wanted, DEFAULT)
+    states = variant_states(endpoint)
+    found = wrong_with(wanted, DEFAULT) + _served_by_nobody(endpoint, wanted, states)
     rows = Endpoint.objects.filter(cluster=endpoint.cluster_id, gone_at__isnull=True, deleting_at__isnull=True)
     sources = set(rows.filter(pk__in=[one.source for one in wanted if one.source]).values_list("pk", flat=True))
     for number, one in enumerate(wanted):
+        if (state := states.get(one.name)) is not None and state.source == one.source:
+            continue  # as it is: also one that is gone by now, whose requests somebody has to take back
         if one.source is not None and one.source not in sources:
             found.append((f"variants.{number}.endpoint_id", "no endpoint of this cluster"))
         elif one.source == endpoint.pk:
@@ -76,6 +79,24 @@ def _check(endpoint: Endpoint, wanted: Sequence[WantedVariant]) -> None:
             next_step="Correct the fields named in errors.",
             errors=[FieldError(field, "routing:variants:wrong", detail) for field, detail in found],
         )
+
+
+def _served_by_nobody(
+    endpoint: Endpoint, wanted: Sequence[WantedVariant], states: Mapping[str, RoutedVariant]
+) -> list[tuple[str, str]]:
+    """Variants that get requests and would be handed at once to who has nothing ready: weights wait, this would not."""
+    sources = {one.source or endpoint.pk for one in (*wanted, *states.values())}
+    there = Instance.objects.filter(endpoint__in=sources, ready=True).exclude(address="")
+    ready = set(there.values_list("endpoint_id", flat=True))
+    return [
+        (f"variants.{number}.endpoint_id", "nothing of it is ready: give it a variant of its own, and that the weight")
+        for number, one in enumerate(wanted)
+        if (state := states.get(one.name)) is not None
+        and state.source != one.source
+        and state.weight > 0
+        and (state.source or endpoint.pk) in ready
+        and (one.source or endpoint.pk) not in ready
+    ]
 
 
 def _remove(endpoint: Endpoint, kept: set[str]) -> None:

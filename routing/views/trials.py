@@ -160,6 +160,7 @@ def _start(request: HttpRequest, variant: Variant, form: ReplayForm, policy: Rou
         replay_prepare(variant=variant, asked=asked)  # refused now rather than later
         operation = replay_start(actor=actor_of(request), variant=variant, asked=asked)
         kept = {name: request.POST[name] for name in form.fields if request.POST.get(name)}
+        kept |= {"variant": variant.name} if variant.name != "default" else {}
         place = reverse("routing-replay", args=[variant.endpoint_id])
         return f"{place}?{urlencode({**kept, 'operation': operation.pk})}"
 

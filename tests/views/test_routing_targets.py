@@ -83,6 +83,82 @@ def test_shares_are_shifted_and_what_they_wait_for_is_said(olga: Client, chat: E
     assert nobody.status_code in (400, 422) and "above 0" in Page(nobody.content).text
 
 
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        ({"new_endpoint": "other", "new_weight": "1"}, "Name it"),
+        ({"new_weight": "1"}, "Name it"),
+        ({"new_name": "a b", "new_weight": "0"}, "letters A-Z"),
+        ({"new_name": "default", "new_weight": "1"}, "each name is there once"),
+        ({"new_name": "next", "new_weight": "-1"}, "greater than or equal to 0"),
+        ({"new_name": "next", "new_weight": "nan"}, "Enter a number"),
+        ({"new_name": "next", "new_weight": "1e999"}, "Enter a number"),
+        ({"weight_0": "1e7"}, "less than or equal to"),
+        ({"weight_0": ""}, "always among them"),
+        ({"new_name": "next", "new_endpoint": "01a228ac-bd6d-7055-847c-9529d6e50fbf"}, "Select a valid choice"),
+        ({"new_name": "next", "new_endpoint": "x"}, "is not a valid UUID"),
+        ({"new_name": "n" * 64}, "at most 63"),
+    ],
+)
+def test_a_shift_that_cannot_be_says_why_and_changes_nothing(
+    olga: Client, chat: Endpoint, sent: dict[str, str], words: str
+) -> None:
+    other = factories.endpoint(of=chat.cluster, name="chat-next")
+    sent = {name: str(other.pk) if value == "other" else value for name, value in sent.items()}
+    answer = olga.post(f"/endpoints/{chat.pk}/routing/variants", {"weight_0": "1", **sent})
+    assert answer.status_code in (400, 422) and words in Page(answer.content).text, Page(answer.content).text
+    assert [one.name for one in Variant.objects.filter(endpoint=chat)] == ["default"]
+
+
+def test_requests_are_not_handed_to_an_endpoint_of_another_cluster(olga: Client, chat: Endpoint) -> None:
+    far = factories.endpoint(of=factories.cluster(name="far"), name="far-chat")
+    page = Page(olga.get(f"/endpoints/{chat.pk}/routing/variants").content)
+    assert "far-chat" not in page.text
+    sent = {"weight_0": "1", "new_name": "next", "new_weight": "0", "new_endpoint": str(far.pk)}
+    assert olga.post(f"/endpoints/{chat.pk}/routing/variants", sent).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "one",
+        "one http://x:1 two http://y:1",
+        "http://x:1",
+        "one\thttp://x:1/v1",
+        "one http://2852039166:80",
+        "\x00 http://x:1",
+    ],
+)
+def test_a_line_that_is_no_name_and_place_is_kept_for_correcting(olga: Client, chat: Endpoint, lines: str) -> None:
+    answer = olga.post("/endpoints/static", GIVEN | {"addresses": lines})
+    assert answer.status_code in (400, 422) and Endpoint.objects.count() == 1
+    assert "addresses" in Page(answer.content).text.lower()
+
+
+def test_sent_twice_it_is_made_once(olga: Client, chat: Endpoint) -> None:
+    sent = GIVEN | {"addresses": ADDRESSES, "form_key": "k-static"}
+    first, again = olga.post("/endpoints/static", sent), olga.post("/endpoints/static", sent)
+    assert first.status_code == again.status_code == 302 and first["Location"] == again["Location"]
+    assert Endpoint.objects.filter(name="outside").count() == 1
+    other = olga.post("/endpoints/static", sent | {"form_key": "k-other"})
+    assert other.status_code == 409 and "already" in Page(other.content).text
+
+
+def test_who_may_only_look_and_who_is_of_another_cluster_change_no_address(
+    olga: Client, victor: Client, chat: Endpoint
+) -> None:
+    place = f"{olga.post('/endpoints/static', GIVEN | {'addresses': ADDRESSES})['Location']}/static"
+    far = Client()
+    far.force_login(factories.user(role="Operator", target="elsewhere"))
+    for client, status in ((victor, 403), (far, 404)):
+        assert client.get(place).status_code == client.post(place, {}).status_code == status
+        assert client.post(f"{place}/remove").status_code == status
+    assert victor.get("/endpoints/static").status_code == 403
+    assert far.post("/endpoints/static", GIVEN | {"name": "b", "addresses": ADDRESSES}).status_code == 400
+    assert olga.get(f"{place}/remove").status_code == 405
+    assert Endpoint.objects.filter(name="outside").exists() and not Endpoint.objects.filter(name="b").exists()
+
+
 def test_a_viewer_sees_the_shares_and_no_form(victor: Client, chat: Endpoint) -> None:
     page = Page(victor.get(f"/endpoints/{chat.pk}/routing/variants").content)
     assert "default" in page.text and not page.root.all("input", name="weight_0")
