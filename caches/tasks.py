@@ -140,3 +140,4 @@ def trials_sweep() -> None:
 @shared_task(name="caches.launches_purge")
 def launches_purge() -> None:
     launch_assembly.launches_purge(now=timezone.now())
+    launch_counts.counts_purge(now=timezone.now())

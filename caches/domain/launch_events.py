@@ -65,6 +65,6 @@ def ensured(at: datetime, message: str, clock: Clock = Clock.SERVER, *, failed: 
 def _object(message: str) -> Mapping[str, Any]:
     try:
         said = json.loads(message)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}

@@ -54,8 +54,16 @@ class Observation:
 
 
 def facts_of(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    """``values`` as an observation carries them: text in the order of the names, without what is empty."""
-    return tuple((name, str(values[name])) for name in sorted(values) if values[name] not in (None, ""))
+    """``values`` as an observation carries them: text in the order of the names, without what is empty.
+
+    Pods say what they like: what no database takes for text (zero bytes, halves of characters) is left out.
+    """
+    told = ((name, _text(values[name])) for name in sorted(values) if values[name] is not None)
+    return tuple((name, value) for name, value in told if value)
+
+
+def _text(value: object) -> str:
+    return str(value).replace("\0", "").encode(errors="ignore").decode()
 
 
 def order_of(seen: Observation) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, time, timedelta, tzinfo
 _RELATIVE = re.compile(r"now(?:-(\d{1,4})([mhd]))?\Z")
 _UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 LONGEST = timedelta(days=400)
+EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)  # before it calendars end, and with them the period before one
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOURLY_UP_TO = timedelta(hours=72)
 
@@ -94,6 +95,8 @@ def period_of(since: str, until: str, now: datetime, zone: tzinfo = UTC) -> Peri
         raise ValueError("it begins after now" if first > now else "it ends before it begins")
     if last - first > LONGEST:
         raise ValueError(f"it is longer than {LONGEST.days} days")
+    if first < EARLIEST:
+        raise ValueError(f"it begins before {EARLIEST.year}")
     step = HOUR if last - first <= HOURLY_UP_TO else DAY
     return Period(_down(first), _up(last), step, last.astimezone(UTC), zone)
 

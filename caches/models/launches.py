@@ -15,7 +15,7 @@ from controlplane.models_base import Row
 from controlplane.serving.models import Endpoint
 
 # How clusters say that a pod ended because its node went away.
-NODE_LOST_REASONS = ("NodeLost", "TaintManagerEviction", "DeletionByTaintManager")
+NODE_LOST_REASONS = ("NodeLost", "TaintManagerEviction", "DeletionByTaintManager", "DeletionByPodGC")
 
 
 class Launch(Row):

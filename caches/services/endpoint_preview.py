@@ -53,12 +53,12 @@ class EndpointPreview:
 
 def endpoint_preview(*, cluster: Cluster, document: Mapping[str, Any]) -> EndpointPreview:
     """What it would do. Writes nothing and does not ask the cluster; a source whose version nobody has registered yet
-    is asked whether it may be read. Invalid with every field that is refused."""
+    is asked whether it may be read, unless that takes an endpoint's token. Invalid with every field that is refused."""
     reading, spec = document_read(document)
     targets, now = cache_targets(cluster, spec), timezone.now()
     with _undone():
         # Before anything is locked: its source may take its time.
-        registered = version_of(cluster=cluster, spec=spec)
+        registered = version_of(cluster=cluster, spec=spec, with_token=False)
     version = registered.version
     obstacles = [*_closed(cluster, document), *_unregistered(registered)]
     with _undone():

@@ -35,16 +35,18 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A connection, and an address as that connection reads it."""
+    """A connection, and an address as that connection reads it; ``with_token`` of an endpoint's namespace."""
 
     connection: SourceConnection
     uri: str
+    with_token: bool = False
 
 
-def version_of(*, cluster: Cluster, spec: EndpointSpec) -> Registered:
+def version_of(*, cluster: Cluster, spec: EndpointSpec, with_token: bool = True) -> Registered:
     """The version that holds what the document names, registering it the first time. Repeating it is harmless.
 
-    Where the document names a token, that is followed first (endpoint_tokens.token_follow).
+    Where the document names a token, that is followed first (endpoint_tokens.token_follow). Without ``with_token`` (for
+    whoever may not read it) what only the token opens is not registered, and nothing is said of it.
     """
     if not spec.source.is_cacheable:
         return Registered(wanted=False)
@@ -53,6 +55,8 @@ def version_of(*, cluster: Cluster, spec: EndpointSpec) -> Registered:
         return Registered(refused=place)
     name = version_name(spec, place.connection.name)
     found = _known(place, name)
+    if found is None and not with_token and place.with_token:
+        return Registered()
     if found is None:
         try:
             found, _ = version_register(
@@ -116,7 +120,7 @@ def _place(cluster: Cluster, spec: EndpointSpec) -> Place | str:
     if token is None:
         return "The Secret of its token is read once the document is applied."
     if not token.problem:
-        return Place(token.connection, place.uri)
+        return Place(token.connection, place.uri, with_token=True)
     return place if token.missing and spec.source.token_optional else token.problem
 
 

@@ -23,6 +23,8 @@ from controlplane.locks import deadlock_retried
 BATCH = 500  # locked at once for a few tenths of a second: whoever reports of one of them waits
 # Launches are kept for so long; counts of older hours are not made again, because nobody could.
 KEPT = timedelta(days=90)
+# And for so much longer, so that an hour whose counts are asked for within KEPT is whole when they are made.
+SPARE = timedelta(days=1)
 
 
 def launches_assemble(*, limit: int = 2 * BATCH) -> int:
@@ -148,9 +150,9 @@ def _text(value: datetime | UUID | None) -> str | None:
 
 
 def launches_purge(*, now: datetime) -> int:
-    """Delete launches whose time is over, with what was seen of them; their counts stay. Returns how many, of a batch
-    at most."""
-    old = Launch.objects.filter(began_at__lte=now - KEPT).order_by("began_at").values_list("pk", flat=True)
+    """Delete launches whose time is over, with what was seen of them; their counts stay (launch_counts.counts_purge).
+    Returns how many, of a batch at most."""
+    old = Launch.objects.filter(began_at__lte=now - KEPT - SPARE).order_by("began_at").values_list("pk", flat=True)
     keys = list(old[:5000])
     Launch.objects.filter(pk__in=keys).delete()
     return len(keys)

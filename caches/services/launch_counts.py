@@ -15,6 +15,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.utils import timezone
 
+from caches.domain.launch_period import LONGEST
 from caches.domain.launch_sketch import Sketch, bucket_sql
 from caches.models import Launch, LaunchCount, LaunchHour
 from caches.selectors.launches import TOLD_APART
@@ -24,6 +25,9 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 CELL = TOLD_APART["Version"]
 # Where an hour of several thousand launches takes its time is in one statement, so that a batch may hold a day's hours.
 BATCH = 200
+# The longest period that is shown, and the one before it.
+KEPT = 2 * LONGEST
+PURGED = 5000  # at once
 Key = tuple[str, ...]
 
 
@@ -51,6 +55,14 @@ def hours_count(*, limit: int = BATCH) -> int:
     for row in days[:limit]:
         _day_count(row)
     return len(dirty)
+
+
+def counts_purge(*, now: datetime) -> int:
+    """Delete counts whose time is over (KEPT). Returns how many, of a batch at most."""
+    old = LaunchCount.objects.filter(by__in=TOLD_APART, step__in=("Hour", "Day"), start__lte=now - KEPT - DAY)
+    keys = list(old.order_by().values_list("pk", flat=True)[:PURGED])
+    LaunchCount.objects.filter(pk__in=keys).delete()
+    return len(keys)
 
 
 def day_of(moment: datetime) -> datetime:

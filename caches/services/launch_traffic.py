@@ -15,7 +15,7 @@ from caches.models import Launch, LaunchTraffic
 from caches.services.launch_ingest import Sighting, sightings_record
 from controlplane.serving.answers import Answered
 
-BIGGEST = 2**62
+BIGGEST = 2**62 - 1  # two of them fit
 
 
 def answers_record(answers: Sequence[Answered]) -> None:

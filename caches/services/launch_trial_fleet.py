@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -29,6 +30,7 @@ from controlplane.clusters.local.serving import (
 from controlplane.clusters.models import Cluster
 
 PREFIX = "trial-"
+_NAME = re.compile(rf"{PREFIX}[0-9a-f]{{8}}\Z")  # what somebody else calls trial-chat is his
 POOL = "trial"  # no pool of Hearth's selects it: nothing is warmed there
 SPARE = 1.5  # of the model's size: a node of a trial holds this model and no other
 LEAST_DISK = 64 * 1024 * 1024
@@ -93,7 +95,7 @@ def trials_left(cluster: Cluster, going_on: Collection[str]) -> list[str]:
     with fleet.store.read() as session:
         names = {one.name for one in endpoints_all(session)}
     names |= {row.node.name.rpartition("-")[0] for row in fleet.nodes()}
-    return sorted(name for name in names if name.startswith(PREFIX) and name not in going_on)
+    return sorted(name for name in names if _NAME.match(name) and name not in going_on)
 
 
 def endpoint_full_name(name: str) -> str:

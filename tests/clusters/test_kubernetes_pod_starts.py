@@ -120,6 +120,51 @@ def test_it_says_since_when_a_pod_leaves_and_why(fields: dict[str, Any], at: flo
     assert (made.leaving_at, made.leaving_reason) == (None if at is None else moment(at), reason)
 
 
+@pytest.mark.parametrize(
+    ("status", "at", "reason"),
+    [
+        ({"reason": "UnexpectedAdmissionError", "startTime": stamp(3)}, 3, "UnexpectedAdmissionError"),
+        ({"reason": "OutOfcpu", "startTime": stamp(3)}, 3, "OutOfcpu"),
+        ({"reason": "NodeAffinity"}, 0, "NodeAffinity"),
+        ({}, 0, "Failed"),
+        # What its containers say of their ends is better.
+        ({"reason": "Evicted", "containerStatuses": [container(ended(10, 20, 1))]}, None, ""),
+    ],
+)
+def test_one_that_its_node_would_not_have_has_ended(status: dict[str, Any], at: float | None, reason: str) -> None:
+    """Nobody deletes it: another pod takes its place, and this one would be starting for ever."""
+    document = pod()
+    document["status"] |= {"phase": "Failed", **status}
+    made = observed_pod(document)
+    assert made is not None and (made.leaving_at, made.leaving_reason) == (None if at is None else moment(at), reason)
+    document["status"]["phase"] = "Pending"
+    made = observed_pod(document)
+    assert made is not None and made.leaving_at is None
+
+
+def test_a_disruption_says_more_than_a_failed_phase() -> None:
+    document = pod(disrupted=(50, "DeletionByPodGC"))
+    document["status"] |= {"phase": "Failed", "reason": "OutOfmemory", "startTime": stamp(3)}
+    made = observed_pod(document)
+    assert made is not None and (made.leaving_at, made.leaving_reason) == (moment(50), "DeletionByPodGC")
+
+
+def test_a_run_of_which_its_node_knows_no_more_than_that_it_ended() -> None:
+    """After a machine was started again: neither when, nor how."""
+    lost = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt": None}}
+    made = seen(container(running(50), count=1, last=lost, ready=True), ready=60)
+    assert [(one.restart_count, one.started_at, one.ended_at) for one in made.runs] == [
+        (0, None, None), (1, moment(50), None),
+    ]  # fmt: skip
+    assert made.runs[0].reason == "ContainerStatusUnknown" and made.ready_at == moment(60)
+
+
+@pytest.mark.parametrize(("grace", "at"), [(None, 90), (0, 90), (30, 60), (86400, 90 - 86400)])
+def test_a_grace_period_is_taken_off_whatever_it_is(grace: int | None, at: float) -> None:
+    made = seen(container(running(10)), deletionTimestamp=stamp(90), deletionGracePeriodSeconds=grace)
+    assert made.leaving_at == moment(at)
+
+
 def test_one_that_leaves_waits_for_no_other_run() -> None:
     status = container(waiting("CrashLoopBackOff"), last=ended(10, 20, 1))
     assert seen(status).waits_to_restart

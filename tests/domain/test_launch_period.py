@@ -157,3 +157,23 @@ def test_a_day_that_has_an_hour_twice_has_twenty_five_steps_in_their_order() -> 
     assert labels[:5] == ["Oct 27, 00:00", "01:00", "02:00", "02:00", "03:00"]
     spring = period_of("2030-03-30T23:00:00+00:00", "2030-03-31T22:00:00+00:00", NOW)
     assert len(spring.steps) == 23
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/Lima", "Pacific/Kiritimati"])
+@pytest.mark.parametrize(
+    ("since", "until"),
+    [("0001-01-01T00:00:00Z", "0001-01-02T00:00:00Z"), ("1999-12-31T23:59:59Z", "2000-01-02T00:00:00Z")],
+)
+def test_a_period_where_calendars_end_is_refused(since: str, until: str, zone: str) -> None:
+    """The one before it, or its days in a zone west of Greenwich, no calendar has."""
+    with pytest.raises(ValueError, match="begins before 2000"):
+        period_of(since, until, NOW, ZoneInfo(zone))
+
+
+@pytest.mark.parametrize("zone", ["America/Lima", "Pacific/Kiritimati", "Asia/Kathmandu"])
+def test_the_earliest_period_has_steps_and_one_before_it(zone: str) -> None:
+    first = period_of("2000-01-01T00:00:00Z", "2000-02-01T00:00:00Z", NOW, ZoneInfo(zone))
+    assert first.before().until == first.since and first.before().before().since.year == 1999
+    assert first.steps[0] == first.since and len(first.steps) in (31, 32)
+    assert all(first.since <= step < first.until for step in first.steps)
+    assert [part.since for part in first.chart_parts()] == [first.since]

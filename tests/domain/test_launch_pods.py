@@ -142,7 +142,12 @@ def test_a_pod_that_began_anew_ensures_again_and_that_belongs_to_the_later_run()
 
 
 @pytest.mark.parametrize(
-    ("reason", "state"), [("DeletionByTaintManager", LaunchState.ENDED), ("PreemptionByScheduler", LaunchState.ENDED)]
+    ("reason", "state"),
+    [
+        ("DeletionByTaintManager", LaunchState.ENDED),
+        ("DeletionByPodGC", LaunchState.ENDED),
+        ("PreemptionByScheduler", LaunchState.ENDED),
+    ],
 )
 def test_a_node_that_is_lost_ends_what_was_on_its_way_there(reason: str, state: LaunchState) -> None:
     seen = runs(pod(container(CREATING), ensure=ensure(running(2)), disrupted=(60, reason)))
@@ -174,3 +179,29 @@ def test_a_nodes_clock_that_is_wrong_moves_no_phase(skew: float) -> None:
     assert made.seconds(Phase.WEIGHTS_FETCH) == 7 and made.seconds(Phase.WAITING) == 1
     if skew < 0:  # a node behind is moved until it was placed before it fetched
         assert made.ready_seconds is not None and abs(made.ready_seconds - 20) <= 2
+
+
+def test_one_that_its_node_would_not_have_has_ended_where_it_came_to() -> None:
+    document = pod()
+    document["status"] |= {"phase": "Failed", "reason": "UnexpectedAdmissionError", "startTime": "2030-03-31T00:30:03Z"}
+    made = assemble(runs(document)[0])
+    assert (made.state, made.reached, made.end_reason) == (
+        LaunchState.ENDED, Phase.IMAGE_PULL, "UnexpectedAdmissionError",
+    )  # fmt: skip
+    assert made.seconds(Phase.WAITING) == 1 and made.total_seconds == 3
+
+
+def test_a_run_whose_predecessor_ended_nobody_knows_when_has_no_beginning() -> None:
+    """A machine that was started again forgot it: how long the next one took is not known, and no number is made up."""
+    lost = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt": None}}
+    seen = runs(pod(container(running(50), count=1, last=lost, ready=True), ready=60))
+    made = assemble(seen[1])
+    assert made.state is LaunchState.READY and (made.ready_seconds, made.total_seconds) == (None, None)
+
+
+@pytest.mark.parametrize("annotation", ["sha256:\0", "\ud800", "x" * 5000, " , ,", "模型"])
+def test_what_a_pod_says_that_it_uses_is_text_that_can_be_stored(annotation: str) -> None:
+    [seen] = runs(pod(container(running(10)), annotations={"cache.hearth.dev/weights": annotation})).values()
+    for one in seen:
+        digest = one.fact("digest")
+        assert len(digest) <= 80 and "\0" not in digest and digest.encode().decode() == digest

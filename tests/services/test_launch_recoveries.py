@@ -58,6 +58,22 @@ def test_a_pod_that_was_seen_to_end_just_before_its_node_was_lost_with_it(fleet:
     assert fleet.launch("b", fleet.old, after=HOUR).event_class == EventClass.NODE_LOSS
 
 
+@pytest.mark.parametrize(
+    ("reason", "found"),
+    [
+        ("DeletionByPodGC", EventClass.NODE_LOSS),  # the node's object is gone before anybody said that it is lost
+        ("DeletionByTaintManager", EventClass.NODE_LOSS),
+        ("PreemptionByScheduler", EventClass.COLD_POD),
+        ("EvictionByEvictionAPI", EventClass.COLD_POD),
+        ("TerminationByKubelet", EventClass.COLD_POD),
+    ],
+)
+def test_the_clusters_word_for_why_a_pod_ended_tells_losses(fleet: Fleet, reason: str, found: EventClass) -> None:
+    fleet.launch("a", fleet.node())
+    take_in(sighting(fleet.cluster, "a", mark(Mark.ENDED, 3500, reason=reason)))
+    assert fleet.launch("b", fleet.old, after=HOUR).event_class == found
+
+
 def test_a_node_that_served_is_not_new(fleet: Fleet) -> None:
     fleet.launch("a", fleet.old)
     young = fleet.node(age=timedelta(minutes=1) - HOUR)

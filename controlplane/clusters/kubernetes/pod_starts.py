@@ -97,6 +97,10 @@ def _leaving(metadata: Json, status: Json, disruption: Json) -> tuple[datetime |
         # Until then it has time to end.
         grace = timedelta(seconds=int(metadata.get("deletionGracePeriodSeconds") or 0))
         return at - grace, str(status.get("reason") or "Deleted")
+    if status.get("phase") == "Failed" and not status.get("containerStatuses"):
+        # Its node would not have it (no device, no room any more), and nobody deletes such a pod.
+        at = time_of(status.get("startTime")) or time_of(metadata.get("creationTimestamp"))
+        return at, str(status.get("reason") or "Failed")
     return None, ""
 
 
