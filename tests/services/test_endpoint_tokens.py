@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from caches.models import CacheEntry, EndpointToken, ModelVersion, PoolLoop, SourceConnection
 from caches.services.connections import connection_check, connection_create, connection_delete, connection_update
+from caches.services.endpoint_preview import EndpointPreview, endpoint_preview
 from caches.services.endpoint_tokens import AGAIN_AFTER
 from caches.services.endpoint_versions import version_of
 from controlplane.audit.models import AuditEvent
@@ -26,7 +27,7 @@ from controlplane.clusters.local.secrets import secret_read
 from controlplane.errors import Clash
 from controlplane.operations.models import ACTIVE_STATES, Operation
 from controlplane.operations.steps import operation_step
-from tests.domain.endpoints import config, spec_of
+from tests.domain.endpoints import GONE, config, spec_of
 from tests.services.endpoints import EndpointWorld, unreachable
 from tests.standins.hub import Hub, hub
 
@@ -300,3 +301,62 @@ def test_an_administrator_changes_the_connection_that_it_is_a_copy_of(served: En
     connection_update(actor=SYSTEM, connection_id=base.pk, changes={"namespaces": ["team-b"]})
     spec = spec_of(config(spec__modelSourceConfig=source(NAMED)))
     assert "not for endpoints of namespace default" in version_of(cluster=served.world.cluster, spec=spec).refused
+
+
+def dry_run(served: EndpointWorld, token: dict[str, Any] | None = NAMED, model: str = "org/gated") -> EndpointPreview:
+    served.gateway.applied = []
+    document = config(spec__modelSourceConfig=source(token, model), spec__instanceType=GONE)
+    document["spec"]["modelCacheConfig"]["imageCache"] = {"enabled": False}
+    return endpoint_preview(cluster=served.world.cluster, document=document)
+
+
+def test_a_dry_run_reads_no_token_and_says_nothing_of_what_it_opens(served: EndpointWorld, standing: Hub) -> None:
+    """The process that serves pages may not read it: what the round may is no concern of a dry run's."""
+    serve(served)
+    standing.repository("org/next", gated="masked").commit(FILES)
+    read, served.gateway.secrets_allowed = served.gateway.secrets_read, False
+    before = ModelVersion.objects.count()
+    assert dry_run(served).obstacles == () and dry_run(served).digest, "it is registered: nobody is asked"
+    found = dry_run(served, model="org/next")
+    assert (found.obstacles, found.digest) == ((), "")
+    assert served.gateway.secrets_read == read and ModelVersion.objects.count() == before
+    [obstacle] = dry_run(served, None, "org/next").obstacles
+    assert "gated" in obstacle.why, "without a token it is asked as before"
+
+
+def test_a_dry_run_says_of_a_token_what_is_known_of_it(served: EndpointWorld, standing: Hub) -> None:
+    [obstacle] = dry_run(served).obstacles
+    assert obstacle.why == "The Secret of its token is read once the document is applied."
+    del served.gateway.secrets["default", "hub-token"]
+    apply(served)
+    served.round()
+    read = served.gateway.secrets_read
+    [obstacle] = dry_run(served).obstacles
+    assert obstacle.why == served.condition("TokenReadable")[2] and "There is no Secret" in obstacle.why
+    standing.repository("org/open").commit(FILES)
+    assert dry_run(served, {**NAMED, "optional": True}, "org/open").obstacles == ()
+    assert served.gateway.secrets_read == read and not ModelVersion.objects.exists()
+
+
+@pytest.mark.parametrize("call", ["apply_secret", "delete_secret"])
+def test_what_was_told_to_agents_and_not_written_down_is_told_again(
+    served: EndpointWorld, standing: Hub, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the two: the next round says the same once more."""
+    serve(served)
+    if call == "apply_secret":
+        served.gateway.secrets["default", "hub-token"]["token"] = NEXT
+    else:
+        served.delete()
+    real = getattr(served.gateway, call)
+
+    def killed(*args: Any, **kwargs: Any) -> None:
+        real(*args, **kwargs)
+        raise unreachable()
+
+    with monkeypatch.context() as broken:
+        broken.setattr(served.gateway, call, killed)
+        later(served)
+    assert EndpointToken.objects.get().content_mac, "as if nothing had happened"
+    later(served)
+    assert agents_have(served) == ({"token": NEXT} if call == "apply_secret" else None)
