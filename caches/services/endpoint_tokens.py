@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -75,11 +76,11 @@ def token_follow(
 def tokens_release(*, cluster: Cluster, gateway: ClusterGateway) -> None:
     """Take away those that no endpoint names and no pin needs any more: first what agents read, then what was
     registered with them, as far as nothing is still being removed. GatewayError leaves the rest to the next round."""
-    tokens = list(EndpointToken.objects.select_related("connection").filter(cluster=cluster))
+    tokens = list(EndpointToken.objects.select_related("connection", "base").filter(cluster=cluster))
     named = _named(cluster) if tokens else set()
     for token in tokens:
         versions = ModelVersion.objects.filter(connection=token.connection)
-        if (token.namespace, token.secret, token.key) in named or _pinned(versions):
+        if _uses(token) & named or _pinned(versions):
             continue
         gateway.delete_secret(token.connection.secret_name)
         EndpointToken.objects.filter(pk=token.pk).update(content_mac="", written_at=None, read_at=None)
@@ -120,17 +121,27 @@ def _follow_base(token: EndpointToken) -> None:
         token.connection.refresh_from_db()
 
 
-def _named(cluster: Cluster) -> set[tuple[str, str, str]]:
-    """What documents of endpoints that are there name: namespace, Secret, key."""
+def _uses(token: EndpointToken) -> set[tuple[str, str, str, str]]:
+    """What a document names that is served with it."""
+    return {(token.namespace, token.secret, token.key, connection) for connection in ("", token.base.name)}
+
+
+def _named(cluster: Cluster) -> set[tuple[str, str, str, str]]:
+    """What documents of endpoints that are there name: namespace, Secret, key, and the connection ("" for none)."""
     rows = Endpoint.objects.filter(cluster=cluster, gone_at__isnull=True, deleting_at__isnull=True)
     found = set()
     for endpoint in rows:
-        metadata = {"name": endpoint.name, "namespace": endpoint.namespace}
-        document = {"apiVersion": f"{GROUP}/v1", "kind": endpoint.kind, "metadata": metadata, "spec": endpoint.document}
-        spec = read_endpoint(document).spec
+        # One whose annotations are refused still serves what it served.
+        spec = _spec(endpoint, endpoint.annotations) or _spec(endpoint, {})
         if spec is not None and spec.source.token_secret[0]:
-            found.add((endpoint.namespace, *spec.source.token_secret))
+            found.add((endpoint.namespace, *spec.source.token_secret, spec.options.connection))
     return found
+
+
+def _spec(endpoint: Endpoint, annotations: Mapping[str, str]) -> EndpointSpec | None:
+    metadata = {"name": endpoint.name, "namespace": endpoint.namespace, "annotations": annotations}
+    document = {"apiVersion": f"{GROUP}/v1", "kind": endpoint.kind, "metadata": metadata, "spec": endpoint.document}
+    return read_endpoint(document).spec
 
 
 def _pinned(versions: QuerySet[ModelVersion]) -> bool:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from urllib.parse import urlsplit
 
+from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from caches.domain.images import DEFAULT_NAMES
@@ -20,6 +22,7 @@ from controlplane.clusters.models import Cluster
 from controlplane.errors import HearthError
 
 NODES_DEFAULT = "https://index.docker.io/v1/"  # where nodes look for credentials of references that name no registry
+SENT_AGAIN = timedelta(minutes=10)  # in case somebody removed what kubelets read
 
 
 def pull_secret_name(connection: SourceConnection) -> str:
@@ -58,10 +61,11 @@ def _apply(cluster: Cluster, connection: SourceConnection, content: Mapping[str,
     row, _ = PullSecret.objects.get_or_create(
         cluster=cluster, name=pull_secret_name(connection), defaults={"connection": connection}
     )
-    if row.content_mac == mac:
+    now = timezone.now()
+    if row.content_mac == mac and row.updated_at > now - SENT_AGAIN:
         return
     gateway.apply_pull_secret(row.name, host, content["username"], content.get("password", ""))
-    PullSecret.objects.filter(pk=row.pk).update(content_mac=mac, connection=connection)
+    PullSecret.objects.filter(pk=row.pk).update(content_mac=mac, connection=connection, updated_at=now)
 
 
 def _registry(connection: SourceConnection) -> str:

@@ -360,3 +360,26 @@ def test_what_was_told_to_agents_and_not_written_down_is_told_again(
     assert EndpointToken.objects.get().content_mac, "as if nothing had happened"
     later(served)
     assert agents_have(served) == ({"token": NEXT} if call == "apply_secret" else None)
+
+
+def test_a_token_for_another_connection_goes_although_its_secret_is_still_named(
+    served: EndpointWorld, standing: Hub
+) -> None:
+    """Otherwise nobody could delete the connection that it is a copy of."""
+    serve(served)
+    connection_create(actor=SYSTEM, name="mirror", type="HuggingFace", endpoint=standing.endpoint, allowed=["org"])
+    moved = {"hearth.dev/connection": "mirror", "hearth.dev/hold-seconds": "60"}
+    standing.repository("org/next", gated="masked").commit({**FILES, "config.json": b"[]"})
+    served.apply(spec__modelSourceConfig=source(NAMED, "org/next"), metadata__annotations=moved)
+    served.round()
+    work()
+    served.until_served()
+    assert EndpointToken.objects.count() == 2, "the version before is held"
+    with time_machine.travel(timezone.now() + timedelta(seconds=61)):
+        for _ in range(4):
+            served.round()
+            served.world.settle()
+            work()
+    assert [token.base.name for token in EndpointToken.objects.all()] == ["mirror"]
+    connection_delete(actor=SYSTEM, connection_id=SourceConnection.objects.get(name="hub").pk)
+    assert agents_have(served) == {"token": TOKEN}

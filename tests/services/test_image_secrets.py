@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import time_machine
+from django.utils import timezone
 
 from caches.models import Image, PoolLoop, PullSecret, SourceConnection
-from caches.services.image_secrets import pull_secrets_apply
+from caches.services.image_secrets import SENT_AGAIN, pull_secrets_apply
 from caches.services.pins import pin_remove
 from caches.sources.secrets import delete_secret, write_secret
 from controlplane.audit.services import SYSTEM
@@ -60,6 +63,29 @@ def test_they_are_copied_follow_their_rotation_and_go_with_the_last_user(world: 
     pin_remove(actor=SYSTEM, pin_id=last.pk)
     evict(world, other)
     assert world.images.pull_secrets == {} and not PullSecret.objects.exists()
+
+
+def test_nodes_are_given_them_again_where_somebody_took_them_away(world: ImageWorld) -> None:
+    image = factories.image(connection=private())
+    apply = partial(pull_secrets_apply, cluster=world.cluster, images=[image], gateway=world.images)
+    apply()
+    world.images.pull_secrets.clear()
+    with time_machine.travel(timezone.now() + SENT_AGAIN):
+        assert apply() == [] and set(world.images.pull_secrets) == {NAME}
+        world.images.pull_secrets.clear()
+        apply()
+        assert world.images.pull_secrets == {}, "but not with every round"
+
+
+def test_another_registry_at_the_same_connection_is_sent_at_once(world: ImageWorld) -> None:
+    """The same words for another host are other credentials."""
+    connection = private()
+    image = factories.image(connection=connection)
+    pull_secrets_apply(cluster=world.cluster, images=[image], gateway=world.images)
+    SourceConnection.objects.update(endpoint="https://moved.example")
+    connection.refresh_from_db()
+    pull_secrets_apply(cluster=world.cluster, images=[image], gateway=world.images)
+    assert world.images.pull_secrets[NAME] == ("moved.example", "reader", "one")
 
 
 @pytest.mark.parametrize(
