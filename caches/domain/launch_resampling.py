@@ -79,7 +79,7 @@ def share_interval(hits: int, of: int) -> tuple[float, float] | None:
     share, weight = hits / of, 1 + z * z / of
     middle = (share + z * z / (2 * of)) / weight
     half = z / weight * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
 def _replicates(ordered: Sequence[float], q: float, random: Random) -> list[float]:
