@@ -26,13 +26,19 @@ def launch_logs_read(*, limit: int = BATCH) -> int:
         if not mine:
             return 0
         due = Launch.objects.filter(log__state="Due").exclude(pod_name="").select_related("cluster")
+        rows = due.defer("phases").order_by("began_at")
         silent: set[UUID] = set()
-        read = 0
-        for launch in due.defer("phases").order_by("began_at")[:limit]:
-            if launch.cluster_id not in silent and not _read(launch):
-                silent.add(launch.cluster_id)
-                continue
-            read += launch.cluster_id not in silent
+        read, heard = 0, -1
+        # Again without those that turned out silent: however much waits there, it keeps no other cluster waiting.
+        while read < limit and heard != len(silent):
+            heard = len(silent)
+            for launch in rows.exclude(cluster__in=silent)[: limit - read]:
+                if launch.cluster_id in silent:
+                    continue
+                if _read(launch):
+                    read += 1
+                else:
+                    silent.add(launch.cluster_id)
         return read
 
 

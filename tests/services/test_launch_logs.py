@@ -137,6 +137,23 @@ def test_a_cluster_that_does_not_answer_is_asked_once_a_round_and_keeps_no_other
         override_gateway(other.pk, None)
 
 
+def test_however_much_waits_at_a_silent_cluster_the_others_are_read(logs: Logs, due: Callable[..., Launch]) -> None:
+    """More than a round reads, and older than all the rest."""
+    other, there = factories.cluster(), Logs()
+    override_gateway(other.pk, there)  # type: ignore[arg-type]  # as far as it is asked
+    try:
+        for number in range(5):
+            due(f"p-{number}")
+        for number in range(3):
+            due(f"elsewhere-{number}", other)
+        logs.error = Unreachable("no answer")
+        assert launch_logs_read(limit=2) == 2 and len(there.asked) == 2 and len(logs.asked) == 1
+        assert launch_logs_read(limit=2) == 1 and len(logs.asked) == 2, "and the silent one is asked once a round"
+        assert launch_logs_read(limit=2) == 0
+    finally:
+        override_gateway(other.pk, None)
+
+
 def test_many_are_read_in_several_rounds_the_oldest_first(logs: Logs, due: Callable[..., Launch]) -> None:
     for number in range(3):
         due(f"p-{number}")
