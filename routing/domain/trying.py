@@ -92,7 +92,8 @@ def measured_hit_rate(requests: Sequence[Kept]) -> float | None:
     """Of those whose answers said so; None when none did."""
     told = [one for one in requests if one.prompt_tokens and one.cached_tokens is not None]
     whole = sum(one.prompt_tokens or 0 for one in told)
-    return sum(one.cached_tokens or 0 for one in told) / whole if whole else None
+    hits = sum(min(one.cached_tokens or 0, one.prompt_tokens or 0) for one in told)  # nobody has more than all of it
+    return hits / whole if whole else None
 
 
 def measured_shape(requests: Sequence[Kept]) -> tuple[EngineShape, bool]:

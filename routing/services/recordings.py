@@ -21,6 +21,7 @@ log = structlog.get_logger(__name__)
 
 MOST_REQUESTS, MOST_BOUNDARIES = 20_000, 400_000  # that are held at once
 PAGE = 100  # messages
+AHEAD_SECONDS = 60.0  # of a router's clock; what is said to be of a later time is passed over
 
 
 def recording_read(*, variant: Variant, minutes: float, most: int = MOST_REQUESTS) -> Recording:
@@ -76,13 +77,15 @@ def recordings_purge() -> None:
 def _newest(connection: redis.Redis, key: str, since: float, most: int) -> list[Recording]:
     """Message by message from the newest back."""
     found, requests, boundaries, last = list[Recording](), 0, 0, "+"
+    until = time.time() + AHEAD_SECONDS
     while requests < most and boundaries < MOST_BOUNDARIES:
         page: Any = connection.xrevrange(key, max=last, min=str(int(1000 * since)), count=PAGE)
         for name, fields in page:
             one = read_message(_document(fields))
             room = most - requests
-            kept = tuple(each for each in one.requests if each.at >= since)[-room:] if room > 0 else ()
-            found.append(Recording(kept, one.passed))
+            believed = tuple(each for each in one.requests if each.at <= until)
+            kept = tuple(each for each in believed if each.at >= since)[-room:] if room > 0 else ()
+            found.append(Recording(kept, one.passed + len(one.requests) - len(believed)))
             requests += len(kept)
             boundaries += sum(len(each.boundaries) for each in kept)
             last = f"({name.decode()}"

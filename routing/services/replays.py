@@ -90,10 +90,10 @@ def replay_prepare(*, variant: Variant, asked: Asked) -> Prepared:
     if not members:
         raise _wrong("instances", "No instance is ready: say how many there would be.")
     recording = recording_read(variant=variant, minutes=asked.minutes)
-    if len(recording.requests) < FEWEST:
+    if (count := len(recording.requests)) < FEWEST:
         raise Missing(
             "routing:recording:empty",
-            f"{len(recording.requests) or 'No'} requests were recorded in the last {asked.minutes} minutes.",
+            f"{'One request was' if count else 'No requests were'} recorded in the last {asked.minutes} minutes.",
             next_step="Take a longer time, or wait for traffic."
             if policy_in_force(variant)[0].extensions.record_keys
             else "Turn on the recording of keys in the policy, and wait for traffic.",

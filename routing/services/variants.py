@@ -85,18 +85,18 @@ def _served_by_nobody(
     endpoint: Endpoint, wanted: Sequence[WantedVariant], states: Mapping[str, RoutedVariant]
 ) -> list[tuple[str, str]]:
     """Variants that get requests and would be handed at once to who has nothing ready: weights wait, this would not."""
-    sources = {one.source or endpoint.pk for one in (*wanted, *states.values())}
+    sources = {one.source or endpoint.pk for one in wanted} | {one.source or endpoint.pk for one in states.values()}
     there = Instance.objects.filter(endpoint__in=sources, ready=True).exclude(address="")
     ready = set(there.values_list("endpoint_id", flat=True))
-    return [
-        (f"variants.{number}.endpoint_id", "nothing of it is ready: give it a variant of its own, and that the weight")
-        for number, one in enumerate(wanted)
-        if (state := states.get(one.name)) is not None
-        and state.source != one.source
-        and state.weight > 0
-        and (state.source or endpoint.pk) in ready
-        and (one.source or endpoint.pk) not in ready
-    ]
+    found = []
+    for number, one in enumerate(wanted):
+        state = states.get(one.name)
+        if state is None or state.source == one.source or state.weight <= 0:
+            continue
+        if (state.source or endpoint.pk) in ready and (one.source or endpoint.pk) not in ready:
+            detail = "nothing of it is ready: give it a variant of its own, and that the weight"
+            found.append((f"variants.{number}.endpoint_id", detail))
+    return found
 
 
 def _remove(endpoint: Endpoint, kept: set[str]) -> None:

@@ -19,11 +19,12 @@ from routing.domain.dialects import Dialect, EngineReading
 from routing.domain.figures import Figures
 from routing.models import Configuration, RoutedEndpoint, RoutingWindow
 from routing.selectors.telemetry import produced_by, telemetry
+from routing.services.policies import policy_set
 from routing.services.publishing import configuration_publish
 from routing.views import trials
 from tests import factories
 from tests.services.routing_world import RECORDED_PREFIX, chats, recording_variant, told, use_redis
-from tests.services.test_routing_policies import PREFIX
+from tests.services.test_routing_policies import ADA, PREFIX
 
 pytestmark = pytest.mark.django_db
 SECRET = "the eagle lands at midnight"
@@ -171,6 +172,23 @@ def test_a_long_one_is_started_once_and_followed_on_the_page(
     assert operation_step(operation_id=operation.pk)
     page = text(olga, first["Location"])
     assert "What happened, and what would have" in page and "appears here by itself" not in page
+
+
+def test_one_of_another_variant_is_followed_where_it_was_started(
+    olga: Client, place: str, variant: Variant, valkey_url: str
+) -> None:
+    other = factories.variant(of=variant.endpoint, name="other")
+    policy_set(actor=ADA, variant_id=other.pk, document=RECORDED_PREFIX)
+    assert "not of its variant other" in text(olga, f"{place}/replay?variant=other&run=1", 503)
+    configuration_publish()
+    other.endpoint.routed = variant.endpoint.routed
+    told(valkey_url, other, chats(10))
+    page = text(olga, f"{place}/replay?variant=other&run=1&minutes=15")
+    assert "What happened, and what would have" in page and 'name="variant" value="other"' in page
+    started = olga.post(f"{place}/replay?variant=other", {"minutes": "15", "form_key": "k-other"})
+    assert started.status_code == 302
+    assert "its result appears here by itself" in text(olga, started["Location"])
+    assert "There is no replay" in text(olga, started["Location"].replace("variant=other", "variant=default"), 404)
 
 
 def test_who_may_only_look_is_told_which_role_it_takes(victor: Client, place: str) -> None:
