@@ -182,15 +182,20 @@ def published_fleet(variant: Variant) -> tuple[Configuration, Fleet]:
 
 
 def _request(variant: Variant, path: str, body: str, tenant: str, headers: Mapping[str, str]) -> Request:
-    lines = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    lines = [(_sent(name.lower()), _sent(value)) for name, value in headers.items()]
     lines.append((TARGET_VARIANT, variant.name.encode()))
     if tenant:
-        lines.append((TENANT, tenant.encode()))
+        lines.append((TENANT, _sent(tenant)))
     if not path.startswith("/") or not path.isascii() or not path.isprintable():
         raise Invalid("routing:explain:path", "A path begins with a slash.", next_step="For example /v1/completions.")
     # Whatever model a body names: the endpoint is known here.
     target = path if path.startswith("/endpoints/") else f"/endpoints/{variant.endpoint.routed.name}{path}"
-    return Request(b"POST", target.encode(), lines, body.encode("utf-8", "surrogatepass"))
+    return Request(b"POST", target.encode(), lines, _sent(body))
+
+
+def _sent(text: str) -> bytes:
+    """Whatever came: what is no text is refused where a router refuses it."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def decisions_list(*, variant: Variant, minutes: int = RECORDED_MINUTES) -> tuple[Sequence[Happened], int]:

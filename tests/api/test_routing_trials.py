@@ -119,6 +119,27 @@ def test_decisions_are_listed_and_explained_by_their_id(
         assert api.post(f"{place}/explain", body).status_code == status
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"body": "{}", "headers": {"\ud800": "x"}},
+        {"body": "{}", "headers": {"x\r\ny": "x"}},
+        {"body": "{}", "headers": {"": "x", "é": "x"}},
+        {"body": "{}", "headers": {"X-Amzn-SageMaker-Target-Variant": "other"}},
+        {"body": "{}", "headers": {"x": "\ud800"}},
+        {"body": '{"messages": [{"content": "\ud800"}]}'},
+        {"body": "{}", "tenant": "\ud800"},
+        {"body": "{}", "path": "/endpoints/other/v1/completions"},
+        {"body": "{}", "headers": []},
+        {"decision": "\ud800"},
+        {"body": 7},
+    ],
+)
+def test_whatever_is_sent_to_be_explained_has_an_answer(api: Api, place: str, sent: dict[str, Any]) -> None:
+    answer = api.post(f"{place}/explain", sent)
+    assert answer.status_code in (200, 400, 404), answer.content
+
+
 def test_advice_has_its_figures_and_its_period(api: Api, place: str) -> None:
     shown = api.get(f"{place}/routing-advice?minutes=60").json()
     [one] = shown["items"]
