@@ -119,6 +119,16 @@ def test_the_file_needs_nothing_else(stage: Stage, night: Night, ada: Client) ->
     assert ada.get("/launches/report.html?since=soon").status_code == 400
 
 
+@pytest.mark.parametrize(("launches", "named"), [(19, False), (20, True)])
+def test_the_file_has_no_p95_of_few(stage: Stage, night: Night, ada: Client, launches: int, named: bool) -> None:
+    night.launches(launches, fetch=200, weights="Miss", version_name="m:v1", digest="sha256:x")
+    text = ada.get("/launches/report.html?since=now-24h").content.decode().partition("<script>")[0]
+    cells = [re.sub(r"<[^>]+>", "", cell) for cell in re.findall(r"<td>.*?</td>", text)]
+    assert cells[:3] == [str(launches), "0", str(launches)]
+    assert cells[5].startswith("3 min") and cells[7].startswith("3 min") is named, cells
+    assert "Classes with few launches are not judged" in text
+
+
 def counted(night: Night) -> None:
     """The hours of the launches, as the round counts them."""
     moments = list(Launch.objects.values_list("began_at", flat=True))

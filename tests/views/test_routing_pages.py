@@ -19,6 +19,7 @@ from routing.selectors.telemetry import telemetry
 from routing.services.policies import policy_set
 from routing.views.columns import milliseconds
 from tests import factories
+from tests.services.routing_world import RECORDED
 from tests.services.test_routing_policies import ADA, LEAST, PREFIX
 
 pytestmark = pytest.mark.django_db
@@ -168,6 +169,16 @@ def test_it_says_at_the_field_what_is_wrong(olga: Client, place: str, changes: d
     answer = olga.post(f"{place}/change", fields(step="set", **changes))
     assert answer.status_code == 400 and words in answer.content.decode()
     assert not RoutingPolicy.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("document", "words"), [(LEAST, "no"), (PREFIX, "yes; nothing of them is kept"), (RECORDED, "yes; nothing of them")]
+)
+def test_it_says_whether_requests_are_looked_into(
+    victor: Client, place: str, variant: Variant, document: dict[str, Any], words: str
+) -> None:
+    policy_set(actor=ADA, variant_id=variant.pk, document=document)
+    assert f"<dt>Requests are looked into</dt><dd>{words}" in text(victor, place)
 
 
 def test_a_form_that_is_older_than_what_is_in_force_sets_nothing(olga: Client, place: str, variant: Variant) -> None:
