@@ -12,7 +12,7 @@ from django.db.models import Max, QuerySet
 from django.utils import timezone
 
 from controlplane.errors import Missing
-from controlplane.serving.models import Instance
+from controlplane.serving.models import STATIC_KIND, Instance
 from routing.models import Configuration, RouterProcess
 from routing.selectors.policies import Targets, clusters_of
 
@@ -22,11 +22,12 @@ HEARD_OF = timedelta(seconds=15)
 @dataclass(frozen=True, slots=True)
 class InFlight:
     """``known``: some router was heard of lately. ``counts`` by instance uid, without zeros; ``ejected``: how many
-    routers leave an instance out for its failures."""
+    routers leave an instance out for its failures, of ``routers`` that were heard of."""
 
     known: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
     ejected: Mapping[str, int] = field(default_factory=dict)
+    routers: int = 0
 
     def of(self, uid: str) -> int | None:
         """None when nobody knows."""
@@ -35,6 +36,10 @@ class InFlight:
     def ejected_by(self, uid: str) -> int | None:
         """None when nobody knows."""
         return self.ejected.get(uid, 0) if self.known else None
+
+    def left_out(self, uid: str) -> bool:
+        """No router that was heard of sends it anything, because it fails."""
+        return self.known and self.ejected.get(uid, 0) >= self.routers
 
 
 def published_version() -> int | None:
@@ -61,7 +66,7 @@ def in_flight() -> InFlight:
         ejected.update(figures.get("ejected", ()))
         for uid, count in figures.get("in_flight", {}).items():
             counts[uid] += int(count)
-    return InFlight(bool(rows), counts, ejected)
+    return InFlight(bool(rows), counts, ejected, len(rows))
 
 
 def instances_list(*, targets: Targets = None) -> QuerySet[Instance]:
@@ -88,11 +93,14 @@ def router_get(*, router_id: Any) -> RouterProcess:
 
 
 def with_in_flight(rows: Sequence[Any]) -> Sequence[Any]:
-    """The instances with ``in_flight`` and ``ejected_by`` set on each."""
+    """The instances with ``in_flight`` and ``ejected_by`` set on each; whether one of a static endpoint is ready only
+    routers know."""
     counts = in_flight()
     for row in rows:
         row.in_flight = counts.of(row.uid)
         row.ejected_by = counts.ejected_by(row.uid)
+        if row.endpoint.kind == STATIC_KIND and counts.left_out(row.uid):
+            row.ready = False
     return rows
 
 

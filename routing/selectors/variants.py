@@ -15,6 +15,7 @@ from controlplane.serving.models import STATIC_KIND, Endpoint, Instance, Variant
 from routing.domain.shifting import shifted
 from routing.models import RoutedVariant
 from routing.selectors.policies import Targets, clusters_of
+from routing.selectors.routers import in_flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class ShownVariant:
     """``weight`` in force, ``wanted_weight`` once ``waits_for`` is over (equal to it when nothing else is wanted).
 
     ``share`` of the requests that name no variant. ``endpoint_id`` and ``endpoint``: whose instances serve it, None and
-    "" for its own. ``ready`` of ``instances``. ``waits_for``: why the wanted weight is not in force, "" when it is.
+    "" for its own. ``ready`` of ``instances``, those aside that every router leaves out. ``waits_for``: why the wanted
+    weight is not in force, "" when it is.
     """
 
     name: str
@@ -103,11 +105,12 @@ def variants_shown(endpoint: Endpoint) -> Sequence[ShownVariant]:
     states = variant_states(endpoint)
     of = {name: state.source or endpoint.pk for name, state in states.items()}
     counts: dict[UUID, tuple[int, int]] = {}
-    for source, ready, address in Instance.objects.filter(endpoint__in=set(of.values())).values_list(
-        "endpoint_id", "ready", "address"
+    flight = in_flight()
+    for source, uid, ready, address in Instance.objects.filter(endpoint__in=set(of.values())).values_list(
+        "endpoint_id", "uid", "ready", "address"
     ):
         known, all_of_them = counts.get(source, (0, 0))
-        counts[source] = (known + bool(ready and address), all_of_them + 1)
+        counts[source] = (known + bool(ready and address and not flight.left_out(uid)), all_of_them + 1)
     sources = {row.pk: row for row in endpoints_list().filter(pk__in=set(of.values()))}
     now = {name: state.weight for name, state in states.items()}
     wanted = {name: now[name] if s.wanted_weight is None else s.wanted_weight for name, s in states.items()}

@@ -11,6 +11,7 @@ from controlplane.serving.models import Variant
 from routing.domain.publishing import Copy
 from routing.domain.shifting import Shift, shifted
 from routing.models import RoutedVariant
+from routing.selectors.routers import in_flight
 
 
 def shift(
@@ -25,7 +26,13 @@ def shift(
         if all(state.wanted_weight is None for state in mine):
             continue
         names = {state.variant_id: variants[state.variant_id].name for state in mine}
-        ready = {names[state.variant_id]: len(copies.get(state.source or endpoint_id, ())) for state in mine}
+        flight = in_flight()
+        ready = {
+            names[state.variant_id]: sum(
+                not flight.left_out(one.id) for one in copies.get(state.source or endpoint_id, ())
+            )
+            for state in mine
+        }
         found = step(mine, names, ready)
         if not found.waits_for:
             _put_in_force(mine, names, found, variants[mine[0].variant_id])

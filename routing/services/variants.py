@@ -14,6 +14,7 @@ from controlplane.locks import transaction_lock
 from controlplane.serving.models import Endpoint, Instance, Variant
 from routing.domain.shifting import WantedVariant, wrong_with
 from routing.models import RoutedVariant
+from routing.selectors.routers import in_flight
 from routing.selectors.variants import variant_states, variants_document, variants_tag
 from routing.services.publishing import publish_soon
 
@@ -87,7 +88,8 @@ def _served_by_nobody(
     """Variants that get requests and would be handed at once to who has nothing ready: weights wait, this would not."""
     sources = {one.source or endpoint.pk for one in wanted} | {one.source or endpoint.pk for one in states.values()}
     there = Instance.objects.filter(endpoint__in=sources, ready=True).exclude(address="")
-    ready = set(there.values_list("endpoint_id", flat=True))
+    flight = in_flight()
+    ready = {endpoint_id for endpoint_id, uid in there.values_list("endpoint_id", "uid") if not flight.left_out(uid)}
     found = []
     for number, one in enumerate(wanted):
         state = states.get(one.name)

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.urls import reverse
 
+from controlplane.serving.models import STATIC_KIND
 from controlplane.web import cells
 from controlplane.web.tables import Column
 from routing.selectors.telemetry import QUANTILES
@@ -96,6 +97,8 @@ def _ejected(routers: int | None) -> str:
 
 
 def _state(row: Any) -> str:
+    if row.endpoint.kind == STATIC_KIND and row.ejected_by is None:
+        return "Unknown"  # routers alone ask it, and none was heard of
     return "Ready" if row.ready and row.address else "NotReady"
 
 

@@ -12,7 +12,7 @@ from controlplane.audit.models import AuditEvent
 from controlplane.errors import Clash, Invalid, Missing, Stale
 from controlplane.serving.models import Endpoint, Instance, Variant
 from routing.domain.shifting import WantedVariant
-from routing.models import Configuration, RoutedVariant
+from routing.models import Configuration, RoutedVariant, RouterProcess
 from routing.selectors.telemetry import telemetry
 from routing.selectors.variants import variants_shown, variants_tag
 from routing.services.policies import policy_set
@@ -54,6 +54,36 @@ def told(name: str = "chat") -> dict[str, tuple[float, list[str]]]:
     assert newest is not None
     [endpoint] = [one for one in newest.document["endpoints"] if one["name"] == name]
     return {one["name"]: (one["weight"], [i["id"] for i in one["instances"]]) for one in endpoint["variants"]}
+
+
+def leaves_out(name: str, *uids: str) -> None:
+    now = timezone.now()
+    known = {"started_at": now, "seen_at": now, "figures": {"in_flight": {}, "ejected": list(uids)}}
+    RouterProcess.objects.update_or_create(name=name, defaults=known)
+
+
+def test_who_every_router_leaves_out_is_not_ready_for_more(chat: Endpoint, following: Endpoint) -> None:
+    factories.instance(of=following, uid="new-pod")
+    leaves_out("a", "new-pod")
+    leaves_out("b", "new-pod")
+    want(chat, ("default", 3, None), ("next", 1, following))
+    assert told()["next"][0] == 0.0, "nobody could have answered there"
+    _, shown = variants_shown(chat)
+    assert (shown.ready, shown.instances) == (0, 1) and shown.waits_for.startswith("No instance of default/chat-next")
+
+    leaves_out("b")
+    assert variants_shown(chat)[1].ready == 1, "one router can reach it"
+    assert told() == {"default": (3.0, ["old-pod"]), "next": (1.0, ["new-pod"])}
+
+
+def test_who_served_is_not_handed_to_whom_every_router_leaves_out(chat: Endpoint, following: Endpoint) -> None:
+    factories.instance(of=following, uid="new-pod")
+    leaves_out("a", "new-pod")
+    with pytest.raises(Invalid) as raised:
+        want(chat, ("default", 1, following))
+    assert raised.value.errors[0].field == "variants.0.endpoint_id"
+    leaves_out("a")
+    want(chat, ("default", 1, following))
 
 
 def test_traffic_shifts_once_the_other_version_is_ready_and_not_before(chat: Endpoint, following: Endpoint) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from controlplane.serving.models import Endpoint, Variant
-from routing.models import RoutedVariant
+from routing.models import RoutedVariant, RouterProcess
 from tests import factories
 from tests.views.reading import Page
 
@@ -43,6 +46,23 @@ def test_addresses_are_given_changed_and_taken_away(olga: Client, chat: Endpoint
     assert late.status_code == 409 and "Somebody else changed this" in Page(late.content).text
     assert row.instances.count() == 1
     assert olga.post(f"{place}/remove").status_code == 302 and not Endpoint.objects.filter(name="outside").exists()
+
+
+def test_only_what_routers_reach_of_it_is_ready(olga: Client, chat: Endpoint) -> None:
+    place = olga.post("/endpoints/static", GIVEN | {"addresses": ADDRESSES})["Location"]
+    one, two = Endpoint.objects.get(name="outside").instances.order_by("name")
+
+    def shown() -> dict[str, str]:
+        rows = json.loads(olga.get(f"{place}.json?table=instances").content)["rows"]
+        return {row["name"]: row["state"] for row in rows}
+
+    assert shown() == {"one": "Unknown", "two": "Unknown"}, "nobody asked them"
+    now = timezone.now()
+    figures = {"in_flight": {}, "ejected": [one.uid]}
+    RouterProcess.objects.create(name="r", started_at=now, seen_at=now, figures=figures)
+    assert shown() == {"one": "NotReady", "two": "Ready"}
+    RouterProcess.objects.create(name="s", started_at=now, seen_at=now, figures={})
+    assert shown() == {"one": "Ready", "two": "Ready"}, "the second router reaches it"
 
 
 @pytest.mark.parametrize(
