@@ -73,8 +73,9 @@ class Pod:
     def arguments(self, digest: str, store: Path | None = None, **options: object) -> list[str]:
         # The served container mounts the tree under another name; here both see the same disk.
         mount = self.world.store.base / "weights" / name_of(digest)
+        # How full the machine's own disk is says nothing here.
         given = {"digest": digest, "store": store or self.world.store.base, "model": self.model, "mount": mount,
-                 "report": self.report, **options}  # fmt: skip
+                 "report": self.report, "high_watermark": 1.0, **options}  # fmt: skip
         return [text for key, value in given.items() for text in (f"--{key.replace('_', '-')}", str(value))]
 
     def run(self, digest: str, store: Path | None = None, **options: object) -> int:

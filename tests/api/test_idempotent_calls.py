@@ -31,7 +31,8 @@ POD = {"cluster": "bb", "pod_uid": "u", "container": "c"}
 # These need a cluster that answers, an endpoint that is served, or requests that were recorded: test_clusters.py,
 # test_endpoints.py, test_routing_trials.py.
 ELSEWHERE = (
-    "clusters/{name}/adopt", "endpoints", "rollouts/{rollout_id}/release", "rollouts/{rollout_id}/rollback",
+    "clusters/{name}/adopt", "endpoints", "rollouts/{rollout_id}/hold", "rollouts/{rollout_id}/release",
+    "rollouts/{rollout_id}/rollback",
     "endpoints/{endpoint_id}/variants/{variant}/replays",
 )  # fmt: skip
 POSTS = sorted(path for path in description() if "post" in description()[path] and path not in ELSEWHERE)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,13 +14,18 @@ from django.test import Client
 from django.utils import timezone
 
 from caches.models import EntryChange, ModelVersion
+from controlplane.serving.models import Variant
 from controlplane.web import tables
+from routing.domain.dialects import Dialect, EngineReading
+from routing.domain.engine_figures import EngineFigures
+from routing.models import RoutingWindow
 from tests import factories
 from tests.factories import MIB
 from tests.views.addresses import PAGES, TABLES
 from tests.views.conftest import Stage, available
 from tests.views.reading import Page
 
+SPELT_OUT = {"effects"}  # a page has phases in words, an export has the names that REST has
 ALL = [(page, table) for page, names in TABLES.items() for table in names]
 
 
@@ -43,6 +49,13 @@ def with_rows_everywhere(stage: Stage, ada: Client) -> None:
     EntryChange.objects.create(entry=stage.ready, at=timezone.now(), old_state="", new_state="Ready")
     ModelVersion.objects.filter(pk=stage.llama.pk).update(image=stage.image)
     factories.entry(on=stage.nodes[0], of=stage.image.artifact)
+    for _ in range(2):  # with the stage's own they are a burst
+        factories.launch(on=stage.nodes[0], endpoint=stage.endpoint, endpoint_name=stage.endpoint.full_name)
+    said = EngineFigures()
+    said.read(EngineReading(dialect=Dialect.VLLM, running=2, waiting=1, kv_usage=0.5), None)
+    now = timezone.now() - timedelta(minutes=2)
+    figures = {"requests": 1, "engines": {"pod-uid-a": said.to_json()}}
+    RoutingWindow.objects.create(variant=Variant.objects.get(), seconds=10, at=now, figures=figures)
 
 
 @pytest.mark.parametrize(("page", "table"), ALL)
@@ -59,7 +72,7 @@ def test_it_exports_the_rows_that_the_page_shows(page: str, table: str, stage: S
     for seen, line in zip(shown, document["rows"], strict=True):
         value = line[first]
         if isinstance(value, str) and not re.match(r"\d{4}-", value):
-            assert value in seen[0] or seen[0] in value, (seen, value)
+            assert table in SPELT_OUT or value in seen[0] or seen[0] in value, (seen, value)
 
 
 @pytest.mark.parametrize(("page", "table"), ALL)

@@ -156,9 +156,10 @@ def test_it_falls_back_to_its_own_order_when_the_address_asks_for_none(
         if name in ("search", "pool", "node", "version"):
             continue
         path = make(stage)
+        path += "&" if "?" in path else "?"
         for table in TABLES[name]:
-            usual = json.loads(victor.get(f"{path}?format=json&table={table}").content)["rows"]
-            odd = victor.get(f"{path}?format=json&table={table}&sort={asked}&osort={asked}&esort={asked}&csort={asked}")
+            usual = json.loads(victor.get(f"{path}format=json&table={table}").content)["rows"]
+            odd = victor.get(f"{path}format=json&table={table}&sort={asked}&osort={asked}&esort={asked}&csort={asked}")
             if asked.startswith("%00"):
                 assert odd.status_code == 400
             else:

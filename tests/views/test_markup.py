@@ -106,7 +106,8 @@ def test_it_marks_one_place_of_the_navigation(stage: Stage, victor: Client) -> N
         "operations": "Operations", "operation": "Operations", "audit": "Audit", "tokens": "Tokens",
         "connections": "Connections", "connection": "Connections", "images": "Images", "image": "Images",
         "endpoints": "Endpoints", "endpoint": "Endpoints", "launches": "Cold starts", "launch": "Cold starts",
-        "routing": "Endpoints", "search": "",
+        "launch-compare": "Cold starts", "launch-report": "Cold starts",
+        "routing": "Endpoints", "routing-variants": "Endpoints", "search": "",
     }  # fmt: skip
 
 

@@ -15,7 +15,9 @@ from controlplane.web.static_version import static_version
 from controlplane.web.tones import LOOKS, look_of, words_of
 
 ROOT = Path(settings.BASE_DIR)
-TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
+# A file to be kept, and read without this server: everything is inline, and no policy of ours is sent along.
+KEPT_FILES = ("launch_report_file.html",)
+TEMPLATES = sorted(one for one in (ROOT / "templates").rglob("*.html") if one.name not in KEPT_FILES)
 PAIR = re.compile(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)")
 
 
