@@ -18,7 +18,23 @@ _STRATEGIES = [
 _FLAGS = ("adaptive_depth", "strict_text", "body_key", "inspect_bodies", "queue_when_saturated", "record_keys")
 
 
-class PolicyForm(forms.Form):
+class StrategyForm(forms.Form):
+    """Names a strategy and its numbers, and shows a service's errors at their fields."""
+
+    def take(self, errors: Sequence[FieldError], detail: str) -> None:
+        """Show a service's errors at their fields."""
+        places = {"PrefixLength": "prefix_length", "ConcurrencyThreshold": "concurrency_threshold"}
+        for error in errors:
+            last = error.field.rpartition(".")[2]
+            name = places.get(last, last)
+            self.add_error(name if name in self.fields else None, error.detail)
+            if name in self.fields:
+                self.fields[name].widget.attrs["aria-invalid"] = "true"
+        if not errors:
+            self.add_error(None, detail)
+
+
+class PolicyForm(StrategyForm):
     strategy = forms.ChoiceField(choices=_STRATEGIES)
     prefix_length = forms.IntegerField(
         required=False,
@@ -106,15 +122,3 @@ class PolicyForm(forms.Form):
                 name: number for name, number in numbers.items() if number is not None
             }
         return document
-
-    def take(self, errors: Sequence[FieldError], detail: str) -> None:
-        """Show a service's errors at their fields."""
-        places = {"PrefixLength": "prefix_length", "ConcurrencyThreshold": "concurrency_threshold"}
-        for error in errors:
-            last = error.field.rpartition(".")[2]
-            name = places.get(last, last)
-            self.add_error(name if name in self.fields else None, error.detail)
-            if name in self.fields:
-                self.fields[name].widget.attrs["aria-invalid"] = "true"
-        if not errors:
-            self.add_error(None, detail)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
 
-from controlplane.errors import FieldError
 from routing.domain.policies import (
     PREFIX_LENGTHS,
     SPELLED_CONFIG,
@@ -16,6 +15,7 @@ from routing.domain.policies import (
     RoutingStrategy,
     policy_document,
 )
+from routing.forms import StrategyForm
 from routing.services.replays import MOST_INSTANCES, MOST_ROUTERS, Asked
 
 _PATHS = (
@@ -40,7 +40,7 @@ class ExplainForm(forms.Form):
     tenant = forms.CharField(required=False, max_length=64, help_text="Its X-Amzn-SageMaker-Prefix-Aware-Id.")
 
 
-class ReplayForm(forms.Form):
+class ReplayForm(StrategyForm):
     minutes = forms.TypedChoiceField(
         coerce=int, choices=[(one, f"the last {one} minutes") for one in MINUTES], label="Recorded in"
     )
@@ -93,13 +93,3 @@ class ReplayForm(forms.Form):
             numbers = {"PrefixLength": given["prefix_length"], "ConcurrencyThreshold": given["concurrency_threshold"]}
             document["PrefixAwareRoutingConfig"] = {name: one for name, one in numbers.items() if one is not None}
         return document
-
-    def take(self, errors: Sequence[FieldError], detail: str) -> None:
-        """Show a service's errors at their fields."""
-        places = {"PrefixLength": "prefix_length", "ConcurrencyThreshold": "concurrency_threshold"}
-        for error in errors:
-            last = error.field.rpartition(".")[2]
-            name = places.get(last, last)
-            self.add_error(name if name in self.fields else None, error.detail)
-        if not errors:
-            self.add_error(None, detail)

@@ -21,7 +21,6 @@ from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.clusters.local.scaling import endpoint_scale, engine_kill
 from controlplane.clusters.local.serving import (
     ENDPOINT_LABEL,
-    NAMESPACE,
     endpoint_end,
     endpoint_serve,
     endpoints_all,
@@ -96,11 +95,6 @@ def trials_left(cluster: Cluster, going_on: Collection[str]) -> list[str]:
         names = {one.name for one in endpoints_all(session)}
     names |= {row.node.name.rpartition("-")[0] for row in fleet.nodes()}
     return sorted(name for name in names if _NAME.match(name) and name not in going_on)
-
-
-def endpoint_full_name(name: str) -> str:
-    """As its launches name it."""
-    return f"{NAMESPACE}/{name}"
 
 
 def conditions(cluster: Cluster, *, name: str) -> Mapping[str, Any]:

@@ -61,7 +61,7 @@ def told_after(connection: redis.Redis, last_id: str, count: int) -> list[Messag
     if _order(_text(newest[0][0])) < _order(last_id):
         last_id = "0-0"
     found = connection.xrange(STREAM_KEY, min=f"({last_id}", count=count)
-    return [(_text(name), _document(fields)) for name, fields in found] if isinstance(found, list) else []
+    return [(_text(name), document_of(fields)) for name, fields in found] if isinstance(found, list) else []
 
 
 def seconds_of(message_id: str) -> float:
@@ -78,7 +78,8 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _document(fields: Any) -> Mapping[str, Any]:
+def document_of(fields: Any) -> Mapping[str, Any]:
+    """What a message of a router's stream holds; empty for one that cannot be read."""
     try:
         read = json.loads(fields[b"m"])
     except (KeyError, ValueError, RecursionError, TypeError):

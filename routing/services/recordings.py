@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import redis
@@ -81,7 +79,7 @@ def _newest(connection: redis.Redis, key: str, since: float, most: int) -> list[
     while requests < most and boundaries < MOST_BOUNDARIES:
         page: Any = connection.xrevrange(key, max=last, min=str(int(1000 * since)), count=PAGE)
         for name, fields in page:
-            one = read_message(_document(fields))
+            one = read_message(broker.document_of(fields))
             room = most - requests
             believed = tuple(each for each in one.requests if each.at <= until)
             kept = tuple(each for each in believed if each.at >= since)[-room:] if room > 0 else ()
@@ -94,11 +92,3 @@ def _newest(connection: redis.Redis, key: str, since: float, most: int) -> list[
         if len(page) < PAGE:
             break
     return found
-
-
-def _document(fields: Any) -> Mapping[str, Any]:
-    try:
-        read = json.loads(fields[b"m"])
-    except (KeyError, ValueError, RecursionError, TypeError):
-        return {}
-    return read if isinstance(read, dict) else {}

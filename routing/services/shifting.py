@@ -11,7 +11,7 @@ from controlplane.serving.models import Variant
 from routing.domain.publishing import Copy
 from routing.domain.shifting import Shift, shifted
 from routing.models import RoutedVariant
-from routing.selectors.routers import in_flight
+from routing.selectors.routers import InFlight, in_flight
 
 
 def shift(
@@ -22,11 +22,14 @@ def shift(
     of_endpoint: dict[UUID, list[RoutedVariant]] = defaultdict(list)
     for state in states:
         of_endpoint[variants[state.variant_id].endpoint_id].append(state)
-    for endpoint_id, mine in of_endpoint.items():
-        if all(state.wanted_weight is None for state in mine):
-            continue
+    pending = {
+        endpoint_id: mine
+        for endpoint_id, mine in of_endpoint.items()
+        if any(state.wanted_weight is not None for state in mine)
+    }
+    flight = in_flight() if pending else InFlight()
+    for endpoint_id, mine in pending.items():
         names = {state.variant_id: variants[state.variant_id].name for state in mine}
-        flight = in_flight()
         ready = {
             names[state.variant_id]: sum(
                 not flight.left_out(one.id) for one in copies.get(state.source or endpoint_id, ())
