@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from routing.dataplane.listening import let_in_no_more
+
 if TYPE_CHECKING:
     from routing.dataplane.router import Shared
 
@@ -100,7 +102,7 @@ class Page:
 
     async def stop(self) -> None:
         if self._server is not None:
-            self._server.close()
+            await let_in_no_more(self._server)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -16,6 +16,7 @@ from routing.dataplane.checking import Checker
 from routing.dataplane.client import Client
 from routing.dataplane.config import BadConfig, read_config
 from routing.dataplane.fleet import Fleet
+from routing.dataplane.listening import cut, let_in_no_more
 from routing.dataplane.routes import Refusal, Route
 from routing.domain.deciding import Decision
 from routing.domain.dialects_usage import TokenUse
@@ -116,15 +117,14 @@ class Router:
         """Take nothing new, let what runs end, then leave."""
         self.shared.stopping = True
         if self._server is not None:
-            self._server.close()
+            await let_in_no_more(self._server)
         for client in list(self.shared.clients):
             client.stop()
         deadline = self.shared.now() + grace_seconds
         while self.shared.clients and self.shared.now() < deadline:
             await asyncio.sleep(0.02)
         await self._let_go()
-        for client in list(self.shared.clients):
-            client.abort()
+        await cut(self.shared.clients)
         for task in self._work:
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 import uvloop
 
+from routing.dataplane.listening import cut, let_in_no_more
 from routing.domain.engine_model import EngineShape
 from routing.engines.expositions import exposition
 from routing.engines.keeping_time import KeepingTime, Run
@@ -48,11 +49,8 @@ class StandIn:
     async def stop(self) -> None:
         """Listen no more, and cut everybody off: returns when no connection is left."""
         if self._server is not None:
-            self._server.close()
-        for connection in list(self._open):
-            connection.abort()
-        while self._open:
-            await asyncio.sleep(0)
+            await let_in_no_more(self._server)
+        await cut(self._open)
 
     async def answer(self, asked: Asked, reply: Reply) -> None:
         match asked.method, asked.path:

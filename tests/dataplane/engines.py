@@ -11,8 +11,9 @@ import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from routing.dataplane.listening import let_in_no_more
+
 Script = Callable[["Call"], Awaitable[None]]
-TURNS = 5  # of the loop, from a connection that is let in to the task that serves it
 
 
 @dataclass(slots=True)
@@ -75,12 +76,7 @@ class Engine:
             self._held = socket.socket()
             self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             self._held.bind(("127.0.0.1", self.port))
-        # Whoever was let in is let through to where it is cut: a server that is closed in between forgets its socket.
-        for listening in server.sockets:
-            asyncio.get_running_loop().remove_reader(listening.fileno())
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
-        server.close()
+        await let_in_no_more(server)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
