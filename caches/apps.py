@@ -12,7 +12,7 @@ class CachesConfig(AppConfig):
         from caches.launch_sink import LaunchSink
         from caches.metrics import CachesCollector, loop_finding
         from caches.operation_kinds import register_handlers
-        from caches.services.launch_traffic import answers_record
+        from caches.services.launches.traffic import answers_record
         from caches.services.publishing import published_forget
         from caches.sinks import CachesSink
         from controlplane.clusters.sinks import register_cluster_listener, register_sink

@@ -19,8 +19,8 @@ from django_filters import (
 )
 from django_filters.fields import IsoDateTimeField
 
-from caches.domain.endpoint_specs import EndpointKind
-from caches.domain.launch_words import Cached, EventClass, LaunchState
+from caches.domain.endpoints.specs import EndpointKind
+from caches.domain.launches.words import Cached, EventClass, LaunchState
 from caches.domain.rollouts import RolloutState
 from caches.models import (
     CacheEntry,

@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from caches.domain.launch_period import moment_of, period_of
-from caches.domain.launch_words import Cached, EventClass
-from caches.selectors.launches import Selection
+from caches.domain.launches.period import moment_of, period_of
+from caches.domain.launches.words import Cached, EventClass
+from caches.selectors.launches.lists import Selection
 
 FILTERS = ("pool", "version", "event_class", "weights", "image")
 FIELDS = ("since", "until", *FILTERS)

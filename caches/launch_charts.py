@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from caches.domain.launch_period import Period, label_of
-from caches.domain.launch_words import PHASES, Phase
+from caches.domain.launches.period import Period, label_of
+from caches.domain.launches.words import PHASES, Phase
 from caches.models import Launch
-from caches.selectors.launch_stats import EDGES, Example, HeatCell
+from caches.selectors.launches.stats import EDGES, Example, HeatCell
 from controlplane.audit.models import AuditEvent
 from controlplane.web.formats import duration_text, iso_text
 from controlplane.web.tones import words_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from caches.domain.launch_comparison import Comparison, Effect
-from caches.domain.launch_resampling import Difference
+from caches.domain.launches.comparison import Comparison, Effect
+from caches.domain.launches.resampling import Difference
 from caches.launch_charts import PHASE_WORDS
 from controlplane.web.formats import duration_text
 

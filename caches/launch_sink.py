@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from datetime import datetime
 from uuid import UUID
 
-from caches.domain.launch_events import CONTAINER, event_observations
-from caches.domain.launch_observations import Observation
-from caches.services.launch_ingest import Sighting, launches_ended, sightings_record
-from caches.services.launch_pod_events import pod_events_observe
-from caches.services.launch_pods import pods_missing, pods_observe
+from caches.domain.launches.events import CONTAINER, event_observations
+from caches.domain.launches.observations import Observation
+from caches.services.launches.ingest import Sighting, launches_ended, sightings_record
+from caches.services.launches.pod_events import pod_events_observe
+from caches.services.launches.pods import pods_missing, pods_observe
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import ClusterEvent, EventType, Kind, Observed, WatchEvent
 from controlplane.clusters.models import Cluster

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from caches.domain.launch_shifts import Shift
-from caches.domain.launch_words import Phase
-from caches.domain.launch_worth import Basis, Cost, Judged, Worth
+from caches.domain.launches.shifts import Shift
+from caches.domain.launches.words import Phase
+from caches.domain.launches.worth import Basis, Cost, Judged, Worth
 from caches.launch_charts import PHASE_WORDS
-from caches.selectors.launch_attribution import Attributed
-from caches.selectors.launch_report import VersionReport
+from caches.selectors.launches.attribution import Attributed
+from caches.selectors.launches.report import VersionReport
 from controlplane.web.formats import bytes_text, duration_text, plural
 from controlplane.web.tones import words_of
 

@@ -6,9 +6,9 @@ from uuid import UUID
 
 from caches.services import pool_deletion, progress
 from caches.services.catalogue import version_recheck_step, version_resolve_step
-from caches.services.endpoint_documents import endpoint_apply_step
-from caches.services.image_resolving import image_resolve_step
-from caches.services.launch_trials import trial_step
+from caches.services.endpoints.documents import endpoint_apply_step
+from caches.services.images.resolving import image_resolve_step
+from caches.services.launches.trials import trial_step
 from controlplane.operations.handlers import OperationHandler, register
 from controlplane.operations.models import OperationKind
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from caches.services.consumers_seen import consumers_changed, consumers_relisted
 from caches.services.entries import entries_close_lost, statuses_mirror
-from caches.services.loop import pools_mark_dirty
+from caches.services.loop.rounds import pools_mark_dirty
 from caches.services.projecting import node_caches_compare
 from caches.services.projections import projections_forget
 from caches.services.unknown_copies import unknown_copies_record

@@ -7,19 +7,16 @@ from uuid import UUID
 from celery import shared_task
 from django.utils import timezone
 
-from caches.services import (
-    connections,
-    endpoint_rounds,
-    housekeeping,
-    image_observing,
-    images,
-    launch_assembly,
-    launch_counts,
-    launch_logs,
-    launch_trials,
-    loop,
-    webhooks,
-)
+from caches.services import connections, housekeeping
+from caches.services.endpoints import rounds as endpoint_rounds
+from caches.services.images import catalogue as images
+from caches.services.images import observing as image_observing
+from caches.services.launches import assembly as launch_assembly
+from caches.services.launches import counts as launch_counts
+from caches.services.launches import logs as launch_logs
+from caches.services.launches import trials as launch_trials
+from caches.services.loop import rounds as loop
+from caches.services.webhooks import announcing as webhooks
 from controlplane.celery import publish
 
 

@@ -218,7 +218,7 @@ SPECTACULAR_SETTINGS = {
         "SourceType": "caches.api.serializers.catalogue.TYPES",
         "TargetState": "controlplane.operations.models.TargetState",
         "VersionState": "caches.models.VersionState",
-        "WebhookEvent": "caches.services.webhooks.EVENTS",
+        "WebhookEvent": "caches.services.webhooks.announcing.EVENTS",
     },
     "PREPROCESSING_HOOKS": ["controlplane.rest.schema.without_suffixes"],
     "POSTPROCESSING_HOOKS": ["drf_spectacular.hooks.postprocess_schema_enums", "controlplane.rest.schema.finish"],

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from django.utils import timezone
 
-from caches.domain.launch_words import PHASES, Mark, Observer
+from caches.domain.launches.words import PHASES, Mark, Observer
 from caches.models import (
     Artifact,
     CacheEntry,
@@ -23,8 +23,8 @@ from caches.models import (
     Rollout,
     SourceConnection,
 )
-from caches.services.launch_assembly import hours_mark_dirty
-from caches.services.launch_counts import hours_count
+from caches.services.launches.assembly import hours_mark_dirty
+from caches.services.launches.counts import hours_count
 from controlplane.accounts.models import RoleGrant, User
 from controlplane.clusters.documents import Action, ArtifactKind, EntryState, SourceType
 from controlplane.clusters.models import Cluster, ClusterType, Node, NodePool

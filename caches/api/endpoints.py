@@ -35,11 +35,11 @@ from caches.selectors.endpoints import (
     rollouts_list,
 )
 from caches.selectors.nodes import clusters_list
-from caches.services.endpoint_cache import endpoint_cache_set
-from caches.services.endpoint_documents import endpoint_apply, manifest_read, rollout_rollback
-from caches.services.endpoint_preview import endpoint_preview
-from caches.services.rollout_holds import rollout_hold
-from caches.services.rollouts import rollout_release
+from caches.services.endpoints.cache import endpoint_cache_set
+from caches.services.endpoints.documents import endpoint_apply, manifest_read, rollout_rollback
+from caches.services.endpoints.preview import endpoint_preview
+from caches.services.endpoints.rollout_holds import rollout_hold
+from caches.services.endpoints.rollouts import rollout_release
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Scope
 from controlplane.accounts.permissions import require_target

@@ -17,8 +17,8 @@ from caches.filters import ImageFilter
 from caches.models import Image, SourceConnection
 from caches.selectors.catalogue import version_get
 from caches.selectors.images import image_get, image_pools, images_list, withdraw_preview
-from caches.services.images import image_delete, image_register, image_restore, image_revoke
-from caches.services.version_image import version_image_set
+from caches.services.images.catalogue import image_delete, image_register, image_restore, image_revoke
+from caches.services.images.of_version import version_image_set
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Scope
 from controlplane.accounts.permissions import require_target

@@ -13,10 +13,10 @@ from caches.api.serializers.launch_report import LaunchReportSerializer
 from caches.api.serializers.launch_statistics import LaunchComparisonSerializer, LaunchMovesSerializer, selected
 from caches.api.serializers.launches import CLASSES, LABELS
 from caches.launch_addresses import FIELDS, SIDES, Problems, pair_of, selection_of
-from caches.selectors.launch_attribution import launch_moves
-from caches.selectors.launch_comparison import launches_compared
-from caches.selectors.launch_report import launch_report
-from caches.selectors.launch_traffic import request_share
+from caches.selectors.launches.attribution import launch_moves
+from caches.selectors.launches.comparison import launches_compared
+from caches.selectors.launches.report import launch_report
+from caches.selectors.launches.traffic import request_share
 from controlplane.errors import FieldError, Invalid
 
 _REPORTED = ("since", "until", "pool", "version")

@@ -10,9 +10,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from caches.api.base import WAIT, WORK, ApiView
-from caches.domain.launch_trials import MOST_RUNS
+from caches.domain.launches.trials import MOST_RUNS
 from caches.selectors.catalogue import version_get
-from caches.services.launch_trials import (
+from caches.services.launches.trials import (
     DEFAULT_RUNS,
     DEFAULT_TARGET,
     MOST_TARGET,

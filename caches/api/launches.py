@@ -26,13 +26,13 @@ from caches.api.serializers.launches import (
     StatisticsSerializer,
     TakenSerializer,
 )
-from caches.domain.launch_period import Period, period_of
-from caches.domain.launch_words import Cached, EventClass
+from caches.domain.launches.period import Period, period_of
+from caches.domain.launches.words import Cached, EventClass
 from caches.filters import LaunchFilter
 from caches.models import Launch
-from caches.selectors.launch_stats import ClassStats, Part, class_stats
-from caches.selectors.launches import Selection, launches_list
-from caches.services.launch_reports import phases_ingest, reports_ingest
+from caches.selectors.launches.lists import Selection, launches_list
+from caches.selectors.launches.stats import ClassStats, Part, class_stats
+from caches.services.launches.reports import phases_ingest, reports_ingest
 from controlplane.accounts.models import Scope
 from controlplane.accounts.permissions import require_target
 from controlplane.rest.validation import wrong_parameter

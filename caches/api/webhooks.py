@@ -14,7 +14,7 @@ from caches.api.base import ApiRowsView, ApiView, one
 from caches.api.serializers.accounts import WebhookChanges, WebhookInput, WebhookSerializer
 from caches.filters import WebhookFilter
 from caches.models import Webhook, WebhookDelivery
-from caches.services.webhook_rows import webhook_create, webhook_delete, webhook_update
+from caches.services.webhooks.rows import webhook_create, webhook_delete, webhook_update
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Scope
 from controlplane.accounts.permissions import require_target

@@ -8,7 +8,7 @@ from __future__ import annotations
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
-from caches.domain.launch_words import Cached, EventClass, LaunchState, MissReason, Phase
+from caches.domain.launches.words import Cached, EventClass, LaunchState, MissReason, Phase
 from caches.models.catalogue import ModelVersion
 from controlplane.clusters.models import Cluster, Node
 from controlplane.models_base import Row
@@ -19,7 +19,7 @@ NODE_LOST_REASONS = ("NodeLost", "TaintManagerEviction", "DeletionByTaintManager
 
 
 class Launch(Row):
-    """One start of one container; ``id`` is domain.launch_words.launch_id(). ``stale_at``: since when observations
+    """One start of one container; ``id`` is domain.launches.words.launch_id(). ``stale_at``: since when observations
     wait that the fields below it do not know of; everything but the four names of the id follows from observations and
     from the rows around it.
 
@@ -102,7 +102,7 @@ class Launch(Row):
 
 
 class LaunchObservation(models.Model):
-    """domain.launch_observations.Observation as it came. ``id`` follows from the content, so that a repeat is none."""
+    """domain.launches.observations.Observation as it came. ``id`` follows from the content, so that a repeat is none."""
 
     id = models.UUIDField(primary_key=True, editable=False)
     launch = models.ForeignKey(Launch, on_delete=models.CASCADE, related_name="observations")
@@ -141,7 +141,7 @@ class LaunchCount(models.Model):
     ready = models.PositiveIntegerField()
     ended = models.PositiveIntegerField(help_text="never became ready")
     reasons = models.JSONField(default=dict, help_text="why how many missed their weights")
-    sketch = models.BinaryField(default=b"", help_text="domain.launch_sketch.Sketch of ready_seconds")
+    sketch = models.BinaryField(default=b"", help_text="domain.launches.sketch.Sketch of ready_seconds")
 
     class Meta:
         ordering = ["start"]

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from caches.domain.demand import any_of, selects
-from caches.domain.endpoint_specs import DEFAULT_HOST_PATH, INSTANCE_TYPE_LABEL, EndpointSpec
+from caches.domain.endpoints.specs import DEFAULT_HOST_PATH, INSTANCE_TYPE_LABEL, EndpointSpec
 from caches.domain.gating import Target
 from caches.models import CacheEntry, Pin, PoolLoop
 from caches.selectors.coverage_rows import counted_state

@@ -10,8 +10,8 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.utils import timezone
 
 from caches.domain.demand import selects
-from caches.domain.endpoint_options import GatePolicy
-from caches.domain.endpoint_specs import GROUP, EndpointSpec, read_endpoint
+from caches.domain.endpoints.options import GatePolicy
+from caches.domain.endpoints.specs import GROUP, EndpointSpec, read_endpoint
 from caches.domain.gating import Gate, Target, gate
 from caches.domain.text import plural
 from caches.models import Artifact, CacheEntry, Pin, Rollout

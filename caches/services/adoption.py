@@ -21,7 +21,7 @@ from caches.services.adoption_rules import connection_difference, version_proble
 from caches.services.catalogue import check_names
 from caches.services.connections import connection_create
 from caches.services.entry_mirror import statuses_mirror
-from caches.services.pool_rounds import pools_mark_dirty
+from caches.services.loop.pool_rounds import pools_mark_dirty
 from caches.services.resolving import revision_of
 from caches.services.unknown_copies import unknown_copies_record
 from controlplane.audit.services import Actor, audit_write

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from caches.models import NodeProjection, PoolLoop
-from caches.services.fan_out import fan_out
-from caches.services.round_budget import RoundBudget
+from caches.services.loop.fan_out import fan_out
+from caches.services.loop.round_budget import RoundBudget
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.codec import dumps
 from controlplane.clusters.documents import POOL_LABEL

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from caches.models import EndpointToken, SourceConnection
 from caches.services.connection_rules import connection_problems
-from caches.services.pool_rounds import pools_mark_dirty
+from caches.services.loop.pool_rounds import pools_mark_dirty
 from caches.services.token_reading import connection_secret
 from caches.sources import open_registry, open_source
 from caches.sources.base import Source

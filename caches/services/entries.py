@@ -18,7 +18,7 @@ from caches.selectors.entries import artifact_name
 from caches.selectors.pool_view import pool_view
 from caches.services.admission import entry_name, node_name
 from caches.services.entry_mirror import entries_close_lost, statuses_mirror
-from caches.services.pool_rounds import pools_mark_dirty
+from caches.services.loop.pool_rounds import pools_mark_dirty
 from caches.services.scrub_findings import MOVED
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.documents import ArtifactKind, EntryState

@@ -20,8 +20,8 @@ from django.utils import timezone
 from caches.models import Artifact, CacheEntry, EntryChange, NodeProjection, Transfer
 from caches.selectors.artifact_facts import artifact_origins
 from caches.services.drift import rechecks_suspected
-from caches.services.pool_rounds import pools_mark_dirty
-from caches.services.webhooks import webhook_announce
+from caches.services.loop.pool_rounds import pools_mark_dirty
+from caches.services.webhooks.announcing import webhook_announce
 from caches.services.witnesses import witness_check
 from controlplane.clusters.documents import ArtifactKind, EntryState, EntryStatus, NodeCacheStatus, Reason
 from controlplane.clusters.gateway import ObservedNodeCache

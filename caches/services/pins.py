@@ -18,8 +18,8 @@ from caches.selectors.labelled import labelled
 from caches.selectors.pin_artifacts import gate_artifact, gate_name, pin_artifacts, pin_name
 from caches.services.admission import admit, can_open, draft_pin, node_name, plans_with, target_specs
 from caches.services.eviction_requests import evictions_withdraw
+from caches.services.loop.pool_rounds import pools_mark_dirty
 from caches.services.pin_specs import PinSpec, spec_check, spec_document, spec_fields, spec_of
-from caches.services.pool_rounds import pools_mark_dirty
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.models import NodePool

@@ -24,7 +24,7 @@ from caches.models import CacheEntry, NodeProjection, Pin, PoolLoop
 from caches.selectors.pin_artifacts import pin_name
 from caches.selectors.pool_view import has_leftovers, pool_view
 from caches.services.admission import node_name
-from caches.services.pool_rounds import pools_mark_dirty
+from caches.services.loop.pool_rounds import pools_mark_dirty
 from controlplane.audit.services import SYSTEM, Actor, audit_write
 from controlplane.clusters.documents import POOL_LABEL, ArtifactKind, EntryState
 from controlplane.clusters.gateway import ClusterGateway, GatewayError, NotApplicable

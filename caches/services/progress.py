@@ -16,7 +16,7 @@ from caches.domain.text import plural
 from caches.models import CacheEntry, Pin
 from caches.selectors.pin_artifacts import gate_artifact, pin_artifacts, pins_of
 from caches.services.eviction_requests import eviction_fail
-from caches.services.pool_rounds import pools_mark_dirty
+from caches.services.loop.pool_rounds import pools_mark_dirty
 from caches.services.progress_targets import (
     Seen,
     clusters_unheard,

@@ -16,9 +16,9 @@ import structlog
 from django.db import transaction
 
 from caches.models import NodeProjection
-from caches.services.fan_out import fan_out
-from caches.services.pool_rounds import pools_mark_dirty
-from caches.services.round_budget import RoundBudget
+from caches.services.loop.fan_out import fan_out
+from caches.services.loop.pool_rounds import pools_mark_dirty
+from caches.services.loop.round_budget import RoundBudget
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.codec import dumps
 from controlplane.clusters.documents import NodeCacheSpec

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from caches.models import NodeProjection
-from caches.services.pool_rounds import pools_mark_dirty
+from caches.services.loop.pool_rounds import pools_mark_dirty
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.models import Node
 

@@ -18,7 +18,7 @@ from caches.domain.states import NO_MANIFEST
 from caches.models import Artifact, CacheEntry, EndpointToken, ModelVersion, PoolLoop, PublishedManifest, VersionState
 from caches.selectors.artifact_facts import ArtifactOrigin, artifact_origins
 from caches.services.connections import connection_spec
-from caches.services.round_budget import RoundBudget
+from caches.services.loop.round_budget import RoundBudget
 from caches.sources.secrets import read_secret
 from controlplane.clusters.codec import dumps
 from controlplane.clusters.documents import ArtifactKind, ConnectionSpec, EntryState, Origin

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from caches.domain.text import plural
 from caches.models import Artifact, NodeProjection, UnknownCopy
-from caches.services.pool_rounds import pools_mark_dirty
+from caches.services.loop.pool_rounds import pools_mark_dirty
 from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.gateway import ClusterGateway, Kind, ObservedNodeCache
 from controlplane.clusters.models import Cluster, Node

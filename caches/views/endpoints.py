@@ -27,11 +27,11 @@ from caches.selectors.endpoints import (
     rollout_warmth,
     rollouts_list,
 )
-from caches.services.endpoint_cache import endpoint_cache_set
-from caches.services.endpoint_documents import endpoint_apply, manifest_read
-from caches.services.endpoint_documents import rollout_rollback as roll_back
-from caches.services.endpoint_preview import EndpointPreview, endpoint_preview
-from caches.services.rollouts import rollout_release
+from caches.services.endpoints.cache import endpoint_cache_set
+from caches.services.endpoints.documents import endpoint_apply, manifest_read
+from caches.services.endpoints.documents import rollout_rollback as roll_back
+from caches.services.endpoints.preview import EndpointPreview, endpoint_preview
+from caches.services.endpoints.rollouts import rollout_release
 from caches.views.base import curl, filtered, may, readable, show, user_of
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of

@@ -18,7 +18,7 @@ from caches.selectors.catalogue import versions_list
 from caches.selectors.entries import entries_list
 from caches.selectors.images import image_get, images_list
 from caches.selectors.operations import operations_list
-from caches.services import images as services
+from caches.services.images import catalogue as services
 from caches.views.base import curl, filtered, readable, show, user_of, version_url
 from caches.views.columns import entry_columns, entry_export_columns
 from controlplane.accounts import access

@@ -12,14 +12,14 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from caches import launch_report_charts
-from caches.domain.launch_comparison import Effect
-from caches.domain.launch_period import period_of
-from caches.domain.launch_resampling import Difference, Verdict
-from caches.domain.launch_words import Cached, EventClass
+from caches.domain.launches.comparison import Effect
+from caches.domain.launches.period import period_of
+from caches.domain.launches.resampling import Difference, Verdict
+from caches.domain.launches.words import Cached, EventClass
 from caches.launch_addresses import FIELDS, SIDES, Problems, pair_of
 from caches.launch_charts import PHASE_WORDS
-from caches.selectors.launch_comparison import Compared, launches_compared
-from caches.selectors.launches import Selection, choices
+from caches.selectors.launches.comparison import Compared, launches_compared
+from caches.selectors.launches.lists import Selection, choices
 from caches.views.base import curl, readable, show
 from controlplane.errors import FieldError, Invalid
 from controlplane.web import cells

@@ -10,9 +10,9 @@ from django.urls import reverse
 
 from caches.launch_addresses import FILTERS
 from caches.launch_words import missed_sentence, move_sentence
-from caches.selectors.launch_attribution import Attributed, launch_moves
-from caches.selectors.launch_stats import ClassStats
-from caches.selectors.launches import Selection
+from caches.selectors.launches.attribution import Attributed, launch_moves
+from caches.selectors.launches.lists import Selection
+from caches.selectors.launches.stats import ClassStats
 from caches.selectors.nodes import Targets
 from controlplane.web.formats import iso_text
 

@@ -14,15 +14,15 @@ from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
 from caches import launch_report_charts
-from caches.domain.launch_bursts import Burst
-from caches.domain.launch_period import LONGEST
-from caches.domain.launch_worth import Worth
+from caches.domain.launches.bursts import Burst
+from caches.domain.launches.period import LONGEST
+from caches.domain.launches.worth import Worth
 from caches.launch_addresses import Problems, selection_of
 from caches.launch_words import WORTH_WORDS, missed_sentence, move_sentence, without_words, worth_sentence
-from caches.selectors.launch_attribution import Attributed, launch_moves
-from caches.selectors.launch_report import Report, VersionReport, launch_report
-from caches.selectors.launch_traffic import request_share
-from caches.selectors.launches import Selection, choices
+from caches.selectors.launches.attribution import Attributed, launch_moves
+from caches.selectors.launches.lists import Selection, choices
+from caches.selectors.launches.report import Report, VersionReport, launch_report
+from caches.selectors.launches.traffic import request_share
 from caches.views.base import curl, readable, show
 from caches.views.launch_compare import refuse, refuse_export
 from controlplane.web import cells

@@ -13,10 +13,10 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from caches.domain.launch_words import Cached, EventClass, MissReason, Phase, PhaseState
+from caches.domain.launches.words import Cached, EventClass, MissReason, Phase, PhaseState
 from caches.launch_charts import PHASE_WORDS
 from caches.models import Launch, LaunchObservation
-from caches.selectors.launch_stats import ClassStats, Part
+from caches.selectors.launches.stats import ClassStats, Part
 from controlplane.web import cells
 from controlplane.web.formats import duration_text
 from controlplane.web.keyset import KeysetTable

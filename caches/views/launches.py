@@ -13,12 +13,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from caches import launch_charts
-from caches.domain.launch_period import LONGEST, Period, period_of
-from caches.domain.launch_words import Cached, EventClass
+from caches.domain.launches.period import LONGEST, Period, period_of
+from caches.domain.launches.words import Cached, EventClass
 from caches.models import Launch
 from caches.selectors.audit import audit_list
-from caches.selectors.launch_stats import class_stats, examples, heat
-from caches.selectors.launches import Selection, choices, launch_rows, launches_list
+from caches.selectors.launches.lists import Selection, choices, launch_rows, launches_list
+from caches.selectors.launches.stats import class_stats, examples, heat
 from caches.selectors.nodes import Targets
 from caches.views.base import curl, readable, show
 from caches.views.launch_moves import comparison_url, moves_shown, report_url

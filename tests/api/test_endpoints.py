@@ -13,7 +13,7 @@ from django.conf import LazySettings
 from django.utils import timezone
 
 from caches.models import Pin, Rollout
-from caches.services.endpoint_documents import endpoint_apply_step
+from caches.services.endpoints.documents import endpoint_apply_step
 from controlplane.accounts.models import Scope, User
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.gateway import Conflict, GatewayError, Refused

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from caches.models import Image
-from caches.services.image_resolving import image_resolve_step
+from caches.services.images.resolving import image_resolve_step
 from tests import factories
 from tests.api.conftest import Api, api_for
 from tests.api.rows import populate, walk

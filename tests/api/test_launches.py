@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
-from caches.domain.launch_words import launch_id
+from caches.domain.launches.words import launch_id
 from caches.models import Launch, LaunchObservation
 from controlplane.accounts.models import Scope, User
 from controlplane.clusters.models import Cluster

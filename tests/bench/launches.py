@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db import connection
 
-from caches.domain.launch_words import Phase
+from caches.domain.launches.words import Phase
 from caches.models import Launch, LaunchHour, LaunchObservation
 from controlplane.clusters.models import Cluster
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.conf import LazySettings
 
-from caches.services.loop import pool_reconcile
+from caches.services.loop.rounds import pool_reconcile
 from controlplane.clusters.models import Cluster
 from controlplane.embedded.kube.cluster import KubeCluster
 from tests.contracts.kube import KubeContractCluster, kube_contract
@@ -43,7 +43,7 @@ def world(
     settings.AGENT_IMAGE = "registry.invalid/hearth@sha256:" + "0" * 64
     settings.SCHEDULING_LAG_SECONDS = 0.0
     monkeypatch.setattr("controlplane.celery.publish", lambda task, *ids, countdown=0.0: True)
-    monkeypatch.setattr("caches.services.loop.publish", lambda task, *ids, countdown=0.0: True)
+    monkeypatch.setattr("caches.services.loop.rounds.publish", lambda task, *ids, countdown=0.0: True)
     # Agents report when they are told to: on a busy machine minutes pass, and none of them is silent for that.
     return KubeWorld(
         own_kube_api,

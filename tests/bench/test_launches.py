@@ -20,9 +20,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from caches.models import Launch, LaunchCount
-from caches.services.launch_assembly import launches_assemble
-from caches.services.launch_counts import hours_count
-from caches.services.launch_ingest import sightings_record
+from caches.services.launches.assembly import launches_assemble
+from caches.services.launches.counts import hours_count
+from caches.services.launches.ingest import sightings_record
 from controlplane.serving.models import Instance
 from tests import factories
 from tests.bench.launches import DAYS, put_launches

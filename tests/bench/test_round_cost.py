@@ -20,7 +20,7 @@ from django.conf import LazySettings
 from django.db import connection
 
 from caches.models import CacheEntry
-from caches.services.loop import pool_reconcile
+from caches.services.loop.rounds import pool_reconcile
 from controlplane.clusters.documents import EntryState
 from tests.services.willing import Willing, all_ready, willing_pool
 
@@ -35,7 +35,7 @@ def test_rounds_of_a_large_pool(
     settings: LazySettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings.AGENT_IMAGE = "registry.invalid/hearth@sha256:" + "0" * 64
-    monkeypatch.setattr("caches.services.loop.publish", lambda task, *ids, countdown=0.0: True)
+    monkeypatch.setattr("caches.services.loop.rounds.publish", lambda task, *ids, countdown=0.0: True)
     figures: list[str] = []
     with willing_pool(NODES, ARTIFACTS) as (pool, gateway):
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from caches.domain.endpoint_specs import EndpointSpec, read_endpoint
+from caches.domain.endpoints.specs import EndpointSpec, read_endpoint
 from controlplane.embedded.processes import ROOT
 
 EXAMPLES = ROOT / "deploy" / "examples"

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from caches.domain.launch_observations import Observation
-from caches.domain.launch_words import PHASES, Clock, Mark, Observer, Phase
+from caches.domain.launches.observations import Observation
+from caches.domain.launches.words import PHASES, Clock, Mark, Observer, Phase
 
 T0 = datetime(2030, 3, 31, 0, 30, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caches.domain.endpoint_options import GatePolicy
-from caches.domain.endpoint_specs import EndpointKind, EndpointSource, read_endpoint
+from caches.domain.endpoints.options import GatePolicy
+from caches.domain.endpoints.specs import EndpointKind, EndpointSource, read_endpoint
 from caches.domain.gating import GateType
 from tests.domain.endpoints import GONE, config, jumpstart, refused, spec_of
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from caches.domain.endpoint_options import KNOWN
-from caches.domain.endpoint_schema import USED_HERE, WITHOUT_EFFECT, ignored_fields
+from caches.domain.endpoints.options import KNOWN
+from caches.domain.endpoints.schema import USED_HERE, WITHOUT_EFFECT, ignored_fields
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.endpoint_schema import definitions
 from controlplane.embedded.processes import ROOT

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from caches.domain.endpoint_warm_up import WarmUp
-from caches.domain.endpoint_workload import Served, deployment
+from caches.domain.endpoints.warm_up import WarmUp
+from caches.domain.endpoints.workload import Served, deployment
 from tests.domain.endpoints import config, refused, spec_of
 
 BODY = '{"model": "m", "prompt": "Hi", "max_tokens": 1}'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from caches.domain.endpoint_workload import Served, deployment, node_affinity, service
+from caches.domain.endpoints.workload import Served, deployment, node_affinity, service
 from caches.domain.labels import ready_label
 from tests.domain.endpoints import GONE, config, jumpstart, spec_of
 

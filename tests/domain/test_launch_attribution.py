@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from caches.domain.launch_attribution import LOOK_BACK, MOST_CHANGES, Change, Point, moves, suspects
-from caches.domain.launch_comparison import Sample
-from caches.domain.launch_shifts import Break, Shift, breaks
-from caches.domain.launch_words import PHASES, Phase
+from caches.domain.launches.attribution import LOOK_BACK, MOST_CHANGES, Change, Point, moves, suspects
+from caches.domain.launches.comparison import Sample
+from caches.domain.launches.shifts import Break, Shift, breaks
+from caches.domain.launches.words import PHASES, Phase
 from tests.domain.launches import T0
 
 Made = Callable[[Random], list[float]]

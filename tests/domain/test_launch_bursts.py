@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caches.domain.launch_bursts import GAP, Added, scale_out
+from caches.domain.launches.bursts import GAP, Added, scale_out
 from tests.domain.launches import after
 
 GAP_SECONDS = GAP.total_seconds()

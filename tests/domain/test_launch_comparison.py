@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from caches.domain.launch_comparison import Sample, compare
-from caches.domain.launch_resampling import Difference, Verdict, difference, quantile_interval, share_interval
-from caches.domain.launch_words import PHASES, Phase
+from caches.domain.launches.comparison import Sample, compare
+from caches.domain.launches.resampling import Difference, Verdict, difference, quantile_interval, share_interval
+from caches.domain.launches.words import PHASES, Phase
 
 
 def spread(middle: float, width: float, count: int, seed: int = 1) -> list[float]:

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from caches.domain.launch_attribution import Change, Point, earliest, moves, suspects
-from caches.domain.launch_bursts import FEWEST, GAP, Added, scale_out
-from caches.domain.launch_comparison import Sample, compare
-from caches.domain.launch_resampling import ENOUGH, Verdict, difference, quantile_interval, share_interval
-from caches.domain.launch_trials import KINDS, MOST_RUNS, Measured, order_of, results_of
-from caches.domain.launch_words import PHASES, EventClass, Phase
-from caches.domain.launch_worth import Basis, Cost, Worth, judge
+from caches.domain.launches.attribution import Change, Point, earliest, moves, suspects
+from caches.domain.launches.bursts import FEWEST, GAP, Added, scale_out
+from caches.domain.launches.comparison import Sample, compare
+from caches.domain.launches.resampling import ENOUGH, Verdict, difference, quantile_interval, share_interval
+from caches.domain.launches.trials import KINDS, MOST_RUNS, Measured, order_of, results_of
+from caches.domain.launches.words import PHASES, EventClass, Phase
+from caches.domain.launches.worth import Basis, Cost, Worth, judge
 from tests.domain.launches import T0, after
 
 COLD = EventClass.COLD_POD

@@ -6,11 +6,11 @@ from collections import defaultdict
 
 import pytest
 
-from caches.domain.launch_events import event_observations
-from caches.domain.launch_labels import weights_label
-from caches.domain.launch_observations import Observation
-from caches.domain.launch_timeline import Timeline, assemble
-from caches.domain.launch_words import Cached, LaunchState, Mark, Phase
+from caches.domain.launches.events import event_observations
+from caches.domain.launches.labels import weights_label
+from caches.domain.launches.observations import Observation
+from caches.domain.launches.timeline import Timeline, assemble
+from caches.domain.launches.words import Cached, LaunchState, Mark, Phase
 from tests.domain.launches import after
 
 OUTCOME = '{"found": "miss", "bytes": 1048576, "source": "store", "seconds": 7.5, "message": ""}'

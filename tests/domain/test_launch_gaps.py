@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from caches.domain.launch_reports import ReportError, observation_of
-from caches.domain.launch_timeline import assemble
-from caches.domain.launch_words import LaunchState, Mark, Phase, PhaseState
+from caches.domain.launches.reports import ReportError, observation_of
+from caches.domain.launches.timeline import assemble
+from caches.domain.launches.words import LaunchState, Mark, Phase, PhaseState
 from tests.domain.launches import T0, after, mark
 
 

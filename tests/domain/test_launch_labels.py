@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caches.domain.launch_labels import (
+from caches.domain.launches.labels import (
     NEW_NODE_SECONDS,
     Circumstances,
     classify,
@@ -13,8 +13,8 @@ from caches.domain.launch_labels import (
     was_unprepared,
     weights_label,
 )
-from caches.domain.launch_observations import Observation
-from caches.domain.launch_words import Cached, EventClass, Mark, MissReason
+from caches.domain.launches.observations import Observation
+from caches.domain.launches.words import Cached, EventClass, Mark, MissReason
 from tests.domain.launches import mark
 
 OLD = NEW_NODE_SECONDS * 10

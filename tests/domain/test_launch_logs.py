@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caches.domain.launch_log_lines import MOST_BYTES, lines_of
-from caches.domain.launch_logs import log_observations, runtime_of
-from caches.domain.launch_observations import Observation
-from caches.domain.launch_timeline import assemble
-from caches.domain.launch_words import Clock, Mark, Observer, Phase
+from caches.domain.launches.log_lines import MOST_BYTES, lines_of
+from caches.domain.launches.logs import log_observations, runtime_of
+from caches.domain.launches.observations import Observation
+from caches.domain.launches.timeline import assemble
+from caches.domain.launches.words import Clock, Mark, Observer, Phase
 
 LOGS = Path(__file__).parent / "logs"
 ALL = sorted(path.stem for path in LOGS.glob("*.log"))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caches.domain.launch_period import label_of, moment_of, period_of
+from caches.domain.launches.period import label_of, moment_of, period_of
 
 NOW = datetime(2030, 10, 27, 12, 34, 56, tzinfo=UTC)
 

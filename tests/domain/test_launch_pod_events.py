@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from caches.domain.launch_labels import image_label
-from caches.domain.launch_observations import Observation
-from caches.domain.launch_pod_events import pod_event_observations, pull_seconds
-from caches.domain.launch_timeline import assemble
-from caches.domain.launch_words import Cached, Clock, LaunchState, Mark, Phase, PhaseState
+from caches.domain.launches.labels import image_label
+from caches.domain.launches.observations import Observation
+from caches.domain.launches.pod_events import pod_event_observations, pull_seconds
+from caches.domain.launches.timeline import assemble
+from caches.domain.launches.words import Cached, Clock, LaunchState, Mark, Phase, PhaseState
 from tests.domain.launches import after, mark
 
 SERVER = {"container": "server", "reporter": "kubelet"}

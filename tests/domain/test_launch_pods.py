@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from caches.domain.launch_labels import weights_label
-from caches.domain.launch_observations import Observation
-from caches.domain.launch_pods import latest_run, pod_observations
-from caches.domain.launch_timeline import assemble
-from caches.domain.launch_words import Cached, LaunchState, Mark, Phase, PhaseState
+from caches.domain.launches.labels import weights_label
+from caches.domain.launches.observations import Observation
+from caches.domain.launches.pods import latest_run, pod_observations
+from caches.domain.launches.timeline import assemble
+from caches.domain.launches.words import Cached, LaunchState, Mark, Phase, PhaseState
 from controlplane.clusters.kubernetes.pod_starts import observed_pod
 from controlplane.clusters.pod_runs import ObservedPod
 from tests.clusters.pod_documents import FOUND, container, ended, moment, pod, running, waiting

@@ -8,9 +8,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caches.domain.launch_observations import Observation
-from caches.domain.launch_timeline import assemble
-from caches.domain.launch_words import PHASES, LaunchState, PhaseState
+from caches.domain.launches.observations import Observation
+from caches.domain.launches.timeline import assemble
+from caches.domain.launches.words import PHASES, LaunchState, PhaseState
 from tests.domain.launches import observation_lists, whole
 
 

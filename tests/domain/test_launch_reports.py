@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caches.domain.launch_reports import ReportError, report_of
-from caches.domain.launch_words import Clock, Mark, Observer, Phase
+from caches.domain.launches.reports import ReportError, report_of
+from caches.domain.launches.words import Clock, Mark, Observer, Phase
 from tests.domain.launches import T0, after
 
 NAMES: dict[str, Any] = {"cluster": "local", "pod_uid": "u-1", "container": "engine", "restart_count": 2}

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caches.domain.launch_events import ensured, event_observations
-from caches.domain.launch_labels import weights_label
-from caches.domain.launch_observations import LONGEST_SECONDS, Observation, facts_of, order_of
-from caches.domain.launch_pod_events import LONGEST_MESSAGE, pod_event_observations, pull_seconds
-from caches.domain.launch_words import Cached, Clock, Mark, Observer
+from caches.domain.launches.events import ensured, event_observations
+from caches.domain.launches.labels import weights_label
+from caches.domain.launches.observations import LONGEST_SECONDS, Observation, facts_of, order_of
+from caches.domain.launches.pod_events import LONGEST_MESSAGE, pod_event_observations, pull_seconds
+from caches.domain.launches.words import Cached, Clock, Mark, Observer
 from tests.domain.launches import T0, after
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caches.domain.launch_sketch import ACCURACY, SMALLEST, Sketch, exact_quantile, nearest_rank
+from caches.domain.launches.sketch import ACCURACY, SMALLEST, Sketch, exact_quantile, nearest_rank
 
 durations = st.lists(st.floats(0, 3_000_000, allow_nan=False), min_size=1, max_size=60)
 quantiles = st.sampled_from([0.01, 0.5, 0.9, 0.95, 0.99, 1.0])

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from caches.domain.launch_observations import Observation, facts_of
-from caches.domain.launch_timeline import Timeline, assemble
-from caches.domain.launch_words import LaunchState, Mark, Observer, Phase, PhaseState, launch_id
+from caches.domain.launches.observations import Observation, facts_of
+from caches.domain.launches.timeline import Timeline, assemble
+from caches.domain.launches.words import LaunchState, Mark, Observer, Phase, PhaseState, launch_id
 from tests.domain.launches import after, mark, span, whole
 
 

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from caches.domain.launch_attribution import Point
-from caches.domain.launch_comparison import Sample
-from caches.domain.launch_worth import Basis, Cost, Judged, Worth, judge
+from caches.domain.launches.attribution import Point
+from caches.domain.launches.comparison import Sample
+from caches.domain.launches.worth import Basis, Cost, Judged, Worth, judge
 from tests.domain.launches import T0
 
 HOUR = timedelta(hours=1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from caches.domain.launch_events import CONTAINER
-from caches.domain.launch_words import launch_id
+from caches.domain.launches.events import CONTAINER
+from caches.domain.launches.words import launch_id
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.clusters.local.scaling import endpoint_scale, engine_kill

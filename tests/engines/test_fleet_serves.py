@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from caches.domain.manifests import manifest_build
-from caches.services.demo_gguf import ModelShape, gguf_bytes
+from caches.services.demo.gguf import ModelShape, gguf_bytes
 from caches.sources.filesystem import FilesystemSource
 from controlplane.clusters.documents import ConnectionSpec, Consumer, Origin, SourceType
 from controlplane.clusters.gateway import Kind

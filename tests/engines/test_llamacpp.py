@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from caches.services.demo_gguf import ModelShape, gguf_bytes
+from caches.services.demo.gguf import ModelShape, gguf_bytes
 from routing.domain.dialects import Dialect, read_metrics
 from routing.domain.dialects_usage import use_of_body, use_of_stream
 from routing.engines.llamacpp import Unfit, weights_file

@@ -9,11 +9,11 @@ from typing import Any
 
 from django.utils import timezone
 
-from caches.domain.launch_words import PHASES, EventClass, Mark, Phase
+from caches.domain.launches.words import PHASES, EventClass, Mark, Phase
 from caches.models import Launch, LaunchLog, LaunchObservation
-from caches.selectors.launch_circumstances import HEARD_WITHIN
-from caches.services.launch_assembly import launches_assemble
-from caches.services.launch_logs import launch_logs_read
+from caches.selectors.launches.circumstances import HEARD_WITHIN
+from caches.services.launches.assembly import launches_assemble
+from caches.services.launches.logs import launch_logs_read
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.models import Node
 from controlplane.embedded.kube.node import KubeNode

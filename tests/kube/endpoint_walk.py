@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from caches.models import CacheEntry, ModelVersion, Pin, Rollout
-from caches.services.rollouts import rollout_release
+from caches.services.endpoints.rollouts import rollout_release
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.gateway import GatewayError
 from controlplane.clusters.kubernetes import names

@@ -13,7 +13,7 @@ from django.db import connection
 from django.db.models import F
 
 from caches.models import CacheEntry, PoolLoop
-from caches.services.loop import pool_reconcile
+from caches.services.loop.rounds import pool_reconcile
 from caches.services.pins import PinSpec, pin_create
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.documents import EntryState

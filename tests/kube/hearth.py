@@ -21,9 +21,9 @@ from caches.agent.store import name_of
 from caches.models import CacheEntry, ModelVersion, SourceConnection
 from caches.services.catalogue import version_register
 from caches.services.connections import connection_create
-from caches.services.endpoint_rounds import clusters_with_endpoints, endpoints_round
-from caches.services.image_observing import pool_images_observe, pools_to_observe
-from caches.services.loop import pool_reconcile, pools_due
+from caches.services.endpoints.rounds import clusters_with_endpoints, endpoints_round
+from caches.services.images.observing import pool_images_observe, pools_to_observe
+from caches.services.loop.rounds import pool_reconcile, pools_due
 from caches.sources.secrets import write_secret
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.documents import EntryState, NodeCacheSpec

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from caches.domain.labels import ready_label
-from caches.services.loop_taints import COLD_TAINT
+from caches.services.loop.taints import COLD_TAINT
 from controlplane.clusters.gateway import PoolAgent, Refused
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.agent_workload import daemon_set

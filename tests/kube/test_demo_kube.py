@@ -14,7 +14,8 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from caches.models import ModelVersion, Pin, PublishedManifest, SourceConnection
-from caches.services import demo, demo_content
+from caches.services.demo import content as demo_content
+from caches.services.demo import setting_up as demo
 from caches.services.publishing import artifacts_publish
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.models import Cluster, Node, NodePool

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from caches.domain.endpoint_specs import read_endpoint
-from caches.domain.endpoint_workload import Served, deployment, service
+from caches.domain.endpoints.specs import read_endpoint
+from caches.domain.endpoints.workload import Served, deployment, service
 from controlplane.clusters.endpoints import CacheMirror, EndpointName, EndpointOwner, MirrorKind, ObservedEndpoint
 from controlplane.clusters.gateway import Conflict, EventType, Gone, Kind, Refused
 from controlplane.clusters.kubernetes import names

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from caches.models import Pin
-from caches.services.endpoint_rounds import endpoints_round
+from caches.services.endpoints.rounds import endpoints_round
 from controlplane.clusters.endpoints import EndpointOwner
 from controlplane.clusters.gateway import EventType, Kind, WatchEvent
 from controlplane.clusters.kubernetes import names

@@ -14,8 +14,8 @@ import yaml
 
 from caches.domain.labels import ready_label
 from caches.models import CacheEntry, Image, ModelVersion, Pin
-from caches.services import image_observing
-from caches.services.images import image_check, image_delete, image_restore, image_revoke
+from caches.services.images import observing as image_observing
+from caches.services.images.catalogue import image_check, image_delete, image_restore, image_revoke
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.documents import ArtifactKind
 from controlplane.clusters.kubernetes import names

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from caches.models import Launch, LaunchLog, LaunchObservation
-from caches.services.launch_assembly import launches_assemble
-from caches.services.launch_logs import launch_logs_read
+from caches.services.launches.assembly import launches_assemble
+from caches.services.launches.logs import launch_logs_read
 from controlplane.clusters.gateway import Kind, NotFound
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.models import Cluster, ClusterType

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from caches.domain.labels import WEIGHTS_READY, ready_label
 from caches.models import CacheEntry
-from caches.services.loop_labels import SEEN_WITHIN
+from caches.services.loop.labels import SEEN_WITHIN
 from caches.services.pins import PinSpec, pin_create
 from caches.services.projecting import REPAIRS
 from controlplane.audit.models import AuditEvent

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from caches.domain.labels import ready_label
-from caches.services.loop import pool_reconcile
+from caches.services.loop.rounds import pool_reconcile
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
 from tests.kube.fleets import pin_versions, ready
 from tests.kube.world import KubeWorld, sent

@@ -12,7 +12,7 @@ from django.utils import timezone
 from caches.domain.labels import ready_label
 from caches.models import CacheEntry, ImageHold, Pin
 from caches.selectors.image_demand import held_reference
-from caches.services.image_observing import pool_images_observe
+from caches.services.images.observing import pool_images_observe
 from controlplane.clusters.documents import ArtifactKind
 from controlplane.clusters.kubernetes import names
 from tests import factories

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from caches.models import CacheEntry
-from caches.services.loop import pool_reconcile
+from caches.services.loop.rounds import pool_reconcile
 from controlplane.clusters.gateway import Kind
 from controlplane.clusters.models import Cluster, Node
 from tests.kube.faulty import Answer, FaultyProxy, Hang

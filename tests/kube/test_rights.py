@@ -14,7 +14,7 @@ import pytest
 import urllib3
 
 from caches.domain.labels import ready_label
-from caches.services.loop_taints import COLD_TAINT
+from caches.services.loop.taints import COLD_TAINT
 from controlplane.clusters.documents import ConnectionSpec, Manifest, Origin, SourceType
 from controlplane.clusters.gateway import ImageHolder, Kind, NotFound, ObservedNodeCache, PoolAgent, Refused, Workload
 from controlplane.clusters.kubernetes import names

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import yaml
 
-from caches.domain.endpoint_specs import read_endpoint
+from caches.domain.endpoints.specs import read_endpoint
 from tests.kube.deployed import blocks
 from tests.kube.tutorial import (
     AWAY,

@@ -14,15 +14,15 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from caches.domain.launch_period import Period, period_of
-from caches.domain.launch_sketch import ACCURACY, SMALLEST, Sketch, bucket_sql, exact_quantile
-from caches.domain.launch_words import EventClass
+from caches.domain.launches.period import Period, period_of
+from caches.domain.launches.sketch import ACCURACY, SMALLEST, Sketch, bucket_sql, exact_quantile
+from caches.domain.launches.words import EventClass
 from caches.models import Launch, LaunchCount, LaunchHour
-from caches.selectors.launch_stats import EDGES, Part, class_stats, heat
-from caches.selectors.launches import Selection, count_rows, launch_rows, step_rows
+from caches.selectors.launches.lists import Selection, count_rows, launch_rows, step_rows
+from caches.selectors.launches.stats import EDGES, Part, class_stats, heat
 from caches.selectors.nodes import Targets
-from caches.services.launch_assembly import hours_mark_dirty
-from caches.services.launch_counts import hours_count
+from caches.services.launches.assembly import hours_mark_dirty
+from caches.services.launches.counts import hours_count
 from controlplane.clusters.models import Cluster
 from tests import factories
 

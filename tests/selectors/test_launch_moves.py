@@ -9,14 +9,14 @@ from uuid import UUID
 import pytest
 from django.utils import timezone
 
-from caches.domain.launch_period import period_of
-from caches.domain.launch_resampling import Verdict
-from caches.domain.launch_words import Cached, EventClass, Phase
+from caches.domain.launches.period import period_of
+from caches.domain.launches.resampling import Verdict
+from caches.domain.launches.words import Cached, EventClass, Phase
 from caches.models import Launch
-from caches.selectors.launch_attribution import launch_moves
-from caches.selectors.launch_comparison import launches_compared
-from caches.selectors.launch_samples import drawn
-from caches.selectors.launches import Selection
+from caches.selectors.launches.attribution import launch_moves
+from caches.selectors.launches.comparison import launches_compared
+from caches.selectors.launches.lists import Selection
+from caches.selectors.launches.samples import drawn
 from controlplane.audit.models import AuditEvent, Via
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.models import NodePool

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from caches.domain.launch_period import Period, period_of
-from caches.domain.launch_sketch import ACCURACY
-from caches.domain.launch_words import Cached, EventClass
-from caches.selectors.launch_stats import ENOUGH, ClassStats, class_stats, examples, heat
-from caches.selectors.launches import Selection, choices, launch_rows, launches_list
+from caches.domain.launches.period import Period, period_of
+from caches.domain.launches.sketch import ACCURACY
+from caches.domain.launches.words import Cached, EventClass
+from caches.selectors.launches.lists import Selection, choices, launch_rows, launches_list
+from caches.selectors.launches.stats import ENOUGH, ClassStats, class_stats, examples, heat
 from tests import factories
 from tests.services.launches import put_launches
 

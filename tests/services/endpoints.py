@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import LazySettings
 
 from caches.models import CacheEntry, ModelVersion, Pin, Rollout, SourceConnection
-from caches.services.endpoint_rounds import endpoints_round
+from caches.services.endpoints.rounds import endpoints_round
 from controlplane.clusters.documents import SourceType
 from controlplane.clusters.endpoints import (
     ROLLOUT_ANNOTATION,

@@ -9,7 +9,7 @@ from typing import Any
 
 from caches.domain.labels import ready_label
 from caches.models import CacheEntry, Image, ModelVersion, Pin
-from caches.services.image_observing import pool_images_observe
+from caches.services.images.observing import pool_images_observe
 from controlplane.clusters.documents import ArtifactKind, Reason
 from controlplane.clusters.gateway import ClusterGateway, ImageHolder, ImagePresence, PoolAgent, Unreachable
 from controlplane.clusters.models import ClusterType

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from caches.domain.launch_observations import Observation
-from caches.domain.launch_words import EventClass, Mark
+from caches.domain.launches.observations import Observation
+from caches.domain.launches.words import EventClass, Mark
 from caches.models import Launch
-from caches.services.launch_assembly import hours_mark_dirty, launches_assemble
-from caches.services.launch_counts import hours_count
-from caches.services.launch_ingest import Sighting, sightings_record
+from caches.services.launches.assembly import hours_mark_dirty, launches_assemble
+from caches.services.launches.counts import hours_count
+from caches.services.launches.ingest import Sighting, sightings_record
 from controlplane.clusters.models import Cluster, Node
 from tests.domain.launches import T0, mark
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from caches.models import Image, SourceConnection
-from caches.services import image_resolver
-from caches.services.image_resolving import image_resolve_step
-from caches.services.images import image_register
+from caches.services.images import resolver as image_resolver
+from caches.services.images.catalogue import image_register
+from caches.services.images.resolving import image_resolve_step
 from controlplane.audit.services import SYSTEM
 from controlplane.errors import HearthError
 from controlplane.operations.models import Operation

@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from caches.management.commands import bootstrap_demo
-from caches.services.demo import DemoStore
+from caches.services.demo.setting_up import DemoStore
 from caches.sources.secrets import read_secret
 
 

@@ -15,7 +15,7 @@ from caches.models import Pin
 from caches.selectors.pool_view import pool_view
 from caches.services import pins
 from caches.services.entries import entry_evict
-from caches.services.loop import pool_reconcile, pools_mark_dirty
+from caches.services.loop.rounds import pool_reconcile, pools_mark_dirty
 from caches.services.pins import PinSpec, pin_create, pin_remove
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import Actor
@@ -138,7 +138,7 @@ def test_one_worker_at_a_time_reconciles_a_pool(one_node: World, monkeypatch: py
         assert leave.wait(60)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr("caches.services.loop.pool_view", slow)
+    monkeypatch.setattr("caches.services.loop.rounds.pool_view", slow)
     found: list[Any] = []
 
     def first() -> None:

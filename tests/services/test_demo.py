@@ -14,9 +14,10 @@ from django.core.management import CommandError, call_command
 
 from caches.domain.manifests import manifest_decode
 from caches.models import ModelVersion, Pin, SourceConnection
-from caches.services import demo, demo_content
 from caches.services.catalogue import version_delete
-from caches.services.demo_places import DEMO
+from caches.services.demo import content as demo_content
+from caches.services.demo import setting_up as demo
+from caches.services.demo.places import DEMO
 from caches.services.pins import pin_remove
 from caches.sources.headers import safetensors_header_bytes, safetensors_parameters
 from caches.sources.secrets import read_secret

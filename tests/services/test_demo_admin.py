@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.conf import LazySettings
 
-from caches.services import demo
+from caches.services.demo import setting_up as demo
 from controlplane.accounts.models import User
 from controlplane.audit.models import AuditEvent
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from caches.services.endpoint_cache import endpoint_cache_set
-from caches.services.endpoint_documents import endpoint_apply_step
+from caches.services.endpoints.cache import endpoint_cache_set
+from caches.services.endpoints.documents import endpoint_apply_step
 from caches.services.pin_specs import PinSpec
 from caches.services.pins import pin_create
 from controlplane.audit.models import AuditEvent

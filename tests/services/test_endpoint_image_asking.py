@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from caches.models import Image, ModelVersion, Pin
 from caches.selectors.endpoint_targets import CacheTargets
-from caches.services.endpoint_images import FOLDERS, EndpointImage, endpoint_image
+from caches.services.endpoints.images import FOLDERS, EndpointImage, endpoint_image
 from controlplane.clusters.models import ClusterType, NodePool
 from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind
 from tests import factories

@@ -16,13 +16,13 @@ from caches.domain.images import parse_reference
 from caches.models import CacheEntry, Image, Pin
 from caches.selectors.endpoint_targets import CacheTargets
 from caches.selectors.endpoints import Warmth, rollout_warmth
-from caches.services.endpoint_images import registry_connection
-from caches.services.endpoint_mirrors import IMAGE_KINDS, WEIGHTS_KINDS
-from caches.services.endpoint_pins import image_pin_ensure, pins_release
-from caches.services.endpoint_rounds import clusters_with_endpoints
-from caches.services.image_observing import pool_images_observe
-from caches.services.image_resolving import image_resolve_step
-from caches.services.images import image_check, image_delete, image_revoke
+from caches.services.endpoints.images import registry_connection
+from caches.services.endpoints.mirrors import IMAGE_KINDS, WEIGHTS_KINDS
+from caches.services.endpoints.pins import image_pin_ensure, pins_release
+from caches.services.endpoints.rounds import clusters_with_endpoints
+from caches.services.images.catalogue import image_check, image_delete, image_revoke
+from caches.services.images.observing import pool_images_observe
+from caches.services.images.resolving import image_resolve_step
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.documents import Reason, SourceType

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from django.conf import LazySettings
 
-from caches.domain.endpoint_workload import Served, deployment
+from caches.domain.endpoints.workload import Served, deployment
 from caches.models import ModelVersion, SourceConnection
 from caches.models.catalogue import EulaAcceptance
 from caches.services.connections import connection_create
-from caches.services.endpoint_jumpstart import jumpstart_address, served_spec
-from caches.services.endpoint_versions import Registered, version_of
+from caches.services.endpoints.jumpstart import jumpstart_address, served_spec
+from caches.services.endpoints.versions import Registered, version_of
 from caches.sources.secrets import write_secret
 from controlplane.audit.models import Via
 from controlplane.audit.services import Actor

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from caches.domain.endpoint_specs import INSTANCE_TYPE_LABEL
-from caches.domain.endpoint_status import image_mirror_name
+from caches.domain.endpoints.specs import INSTANCE_TYPE_LABEL
+from caches.domain.endpoints.status import image_mirror_name
 from caches.models import CacheEntry, Image, Pin, ShownMirror
 from caches.selectors.endpoint_targets import CacheTargets
-from caches.services import endpoint_mirrors
-from caches.services.endpoint_mirrors import image_mirrors_write, mirror_write, mirrors_delete, placement
-from caches.services.endpoint_pins import image_pin_ensure, pins_release
+from caches.services.endpoints import mirrors as endpoint_mirrors
+from caches.services.endpoints.mirrors import image_mirrors_write, mirror_write, mirrors_delete, placement
+from caches.services.endpoints.pins import image_pin_ensure, pins_release
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.documents import EntryState
 from controlplane.clusters.endpoints import CacheMirror, MirrorKind

@@ -10,8 +10,8 @@ import pytest
 from django.conf import LazySettings
 
 from caches.models import Image, Model, ModelVersion, Pin, Rollout
-from caches.services.endpoint_preview import EndpointPreview, endpoint_preview
-from caches.services.endpoint_versions import version_name
+from caches.services.endpoints.preview import EndpointPreview, endpoint_preview
+from caches.services.endpoints.versions import version_name
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.documents import SourceType
 from controlplane.operations.models import Operation

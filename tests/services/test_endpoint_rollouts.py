@@ -9,8 +9,8 @@ import time_machine
 from django.utils import timezone
 
 from caches.models import Rollout
-from caches.services import endpoint_pins
 from caches.services.admission import CapacityClash
+from caches.services.endpoints import pins as endpoint_pins
 from caches.services.pin_specs import PinSpec
 from caches.services.pins import pin_create
 from controlplane.audit.services import SYSTEM

@@ -9,9 +9,9 @@ import time_machine
 from django.utils import timezone
 
 from caches.models import Pin, Rollout, ShownMirror
-from caches.services.endpoint_images import FOLDERS
+from caches.services.endpoints.images import FOLDERS
+from caches.services.endpoints.rollouts import rollout_release
 from caches.services.pins import pin_remove, pin_update
-from caches.services.rollouts import rollout_release
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.endpoints import EndpointOwner, MirrorKind
 from controlplane.clusters.gateway import Conflict, EventType

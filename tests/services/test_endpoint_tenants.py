@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from caches.models import Rollout
 from caches.services.connections import connection_update
-from caches.services.endpoint_serving import ASK_AGAIN
-from caches.services.endpoint_versions import version_known
+from caches.services.endpoints.serving import ASK_AGAIN
+from caches.services.endpoints.versions import version_known
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.documents import SourceType
 from tests import factories

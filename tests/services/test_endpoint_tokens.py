@@ -17,9 +17,9 @@ from django.utils import timezone
 
 from caches.models import CacheEntry, EndpointToken, ModelVersion, PoolLoop, SourceConnection
 from caches.services.connections import connection_check, connection_create, connection_delete, connection_update
-from caches.services.endpoint_preview import EndpointPreview, endpoint_preview
-from caches.services.endpoint_tokens import AGAIN_AFTER
-from caches.services.endpoint_versions import version_of
+from caches.services.endpoints.preview import EndpointPreview, endpoint_preview
+from caches.services.endpoints.tokens import AGAIN_AFTER
+from caches.services.endpoints.versions import version_of
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.gateway import NotFound

@@ -13,7 +13,7 @@ from prometheus_client.core import CollectorRegistry
 from caches.metrics import CachesCollector
 from caches.models import Pin
 from caches.selectors.coverage import pools_coverage
-from caches.services.endpoint_mirrors import IMAGE_KINDS, WEIGHTS_KINDS
+from caches.services.endpoints.mirrors import IMAGE_KINDS, WEIGHTS_KINDS
 from caches.services.pin_specs import PinSpec
 from caches.services.pins import pin_create, pin_preview
 from controlplane.accounts.models import Scope, User

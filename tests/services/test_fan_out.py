@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from caches.services.fan_out import AT_LEAST, FEW, REFUSALS, THREADS, fan_out
-from caches.services.round_budget import RoundBudget
+from caches.services.loop.fan_out import AT_LEAST, FEW, REFUSALS, THREADS, fan_out
+from caches.services.loop.round_budget import RoundBudget
 from controlplane.clusters.gateway import Conflict, GatewayError, NotFound, Refused, Throttled, Unreachable
 
 

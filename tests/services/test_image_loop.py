@@ -15,8 +15,8 @@ from caches.domain.labels import IMAGE_READY
 from caches.domain.plans import Plan
 from caches.models import CacheEntry, EntryChange, Image, ImageHold, Pin
 from caches.selectors.pool_view import pool_view
-from caches.services.image_observing import LISTED_EVERY, pools_to_observe
-from caches.services.images import image_revoke
+from caches.services.images.catalogue import image_revoke
+from caches.services.images.observing import LISTED_EVERY, pools_to_observe
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.documents import ArtifactKind, EntryState, Reason
 from tests import factories

@@ -12,9 +12,9 @@ from django.utils import timezone
 
 from caches.models import Image, Pin, PoolLoop
 from caches.services.admission import CapacityClash
+from caches.services.images.of_version import version_image_set
 from caches.services.pin_specs import PinSpec, spec_check
 from caches.services.pins import pin_create, pin_preview, pin_remove, pin_update
-from caches.services.version_image import version_image_set
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import Actor
 from controlplane.clusters.documents import ArtifactKind, EntryState

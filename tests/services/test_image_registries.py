@@ -10,7 +10,7 @@ from django.conf import LazySettings
 
 from caches.models import Image, SourceConnection
 from caches.services.connections import connection_create
-from caches.services.images import image_check, image_register
+from caches.services.images.catalogue import image_check, image_register
 from caches.services.jumpstart import jumpstart_model
 from caches.sources.secrets import write_secret
 from controlplane.audit.models import Via

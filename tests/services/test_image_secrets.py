@@ -12,7 +12,7 @@ import time_machine
 from django.utils import timezone
 
 from caches.models import Image, PoolLoop, PullSecret, SourceConnection
-from caches.services.image_secrets import SENT_AGAIN, pull_secrets_apply
+from caches.services.images.secrets import SENT_AGAIN, pull_secrets_apply
 from caches.services.pins import pin_remove
 from caches.sources.secrets import delete_secret, write_secret
 from controlplane.audit.services import SYSTEM

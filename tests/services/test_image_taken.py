@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from caches.domain.image_states import TAKEN
 from caches.models import CacheEntry
-from caches.services.image_observing import PROVEN_EVERY, SETTLED
+from caches.services.images.observing import PROVEN_EVERY, SETTLED
 from controlplane.clusters.gateway import Unreachable
 from tests.services.image_cluster import ImageWorld, image_world, label, served, warm
 

@@ -9,8 +9,7 @@ import pytest
 from django.utils import timezone
 
 from caches.models import Artifact, Image, ImageState, Rollout
-from caches.services.image_resolving import GIVE_UP_AFTER, image_resolve_step
-from caches.services.images import (
+from caches.services.images.catalogue import (
     image_check,
     image_delete,
     image_register,
@@ -18,6 +17,7 @@ from caches.services.images import (
     image_revoke,
     images_due,
 )
+from caches.services.images.resolving import GIVE_UP_AFTER, image_resolve_step
 from controlplane.audit.models import AuditEvent, Via
 from controlplane.audit.services import Actor
 from controlplane.clusters.documents import ArtifactKind, Reason

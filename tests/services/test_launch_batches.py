@@ -11,11 +11,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from caches.domain.launch_words import EventClass, Mark, MissReason
+from caches.domain.launches.words import EventClass, Mark, MissReason
 from caches.models import Launch, LaunchHour
-from caches.services import launch_assembly
-from caches.services.launch_assembly import launches_assemble
-from caches.services.launch_ingest import Sighting, sightings_record
+from caches.services.launches import assembly as launch_assembly
+from caches.services.launches.assembly import launches_assemble
+from caches.services.launches.ingest import Sighting, sightings_record
 from controlplane.clusters.models import Node, NodePool
 from controlplane.serving.models import Endpoint, Instance
 from tests import factories

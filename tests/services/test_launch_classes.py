@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from caches.domain.launch_labels import NEW_NODE_SECONDS
-from caches.domain.launch_words import EventClass, Mark
+from caches.domain.launches.labels import NEW_NODE_SECONDS
+from caches.domain.launches.words import EventClass, Mark
 from caches.models import Launch
-from caches.services.launch_assembly import launches_of_version_refresh
+from caches.services.launches.assembly import launches_of_version_refresh
 from controlplane.clusters.models import Node
 from controlplane.serving.models import Endpoint, Instance
 from tests import factories

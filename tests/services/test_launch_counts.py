@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.utils import timezone
 
-from caches.domain.launch_sketch import Sketch
-from caches.domain.launch_words import Mark
+from caches.domain.launches.sketch import Sketch
+from caches.domain.launches.words import Mark
 from caches.models import Launch, LaunchCount, LaunchHour
-from caches.services.launch_assembly import hours_mark_dirty, launches_assemble
-from caches.services.launch_counts import hours_count
-from caches.services.launch_ingest import sightings_record
+from caches.services.launches.assembly import hours_mark_dirty, launches_assemble
+from caches.services.launches.counts import hours_count
+from caches.services.launches.ingest import sightings_record
 from controlplane.clusters.models import Cluster
 from tests import factories
 from tests.domain.launches import mark

@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from caches.launch_sink import LaunchSink
 from caches.models import Launch, LaunchObservation
-from caches.services import launch_ingest
-from caches.services.launch_traffic import BIGGEST, answers_record
+from caches.services.launches import ingest as launch_ingest
+from caches.services.launches.traffic import BIGGEST, answers_record
 from controlplane.clusters.gateway import ClusterEvent, EventType, Kind, Observed, WatchEvent
 from controlplane.clusters.models import Node
 from controlplane.clusters.pod_runs import ContainerRun

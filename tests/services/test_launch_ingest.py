@@ -11,11 +11,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from caches.domain.launch_words import EventClass, Mark, launch_id
+from caches.domain.launches.words import EventClass, Mark, launch_id
 from caches.models import Launch, LaunchHour, LaunchObservation
-from caches.services import launch_assembly
-from caches.services.launch_assembly import launches_assemble, launches_purge
-from caches.services.launch_ingest import MOST_OBSERVATIONS, sightings_record
+from caches.services.launches import assembly as launch_assembly
+from caches.services.launches.assembly import launches_assemble, launches_purge
+from caches.services.launches.ingest import MOST_OBSERVATIONS, sightings_record
 from controlplane.clusters.models import Cluster
 from tests import factories
 from tests.domain.launches import T0, mark, whole

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from caches.domain.launch_log_lines import MOST_BYTES
-from caches.domain.launch_words import Mark
+from caches.domain.launches.log_lines import MOST_BYTES
+from caches.domain.launches.words import Mark
 from caches.models import Launch, LaunchLog, LaunchObservation
-from caches.services.launch_logs import launch_logs_read
+from caches.services.launches.logs import launch_logs_read
 from controlplane.clusters.gateway import GatewayError, NotApplicable, NotFound, Refused, Throttled, Unreachable
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.registry import override_gateway

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from caches.domain.launch_words import EventClass, Mark
+from caches.domain.launches.words import EventClass, Mark
 from caches.launch_sink import LaunchSink
 from caches.models import Launch, LaunchLog, LaunchObservation
 from controlplane.clusters.gateway import ClusterEvent, EventType, Kind, Observed, WatchEvent

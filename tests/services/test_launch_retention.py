@@ -9,13 +9,13 @@ import time_machine
 from django.utils import timezone
 
 from caches import tasks
-from caches.domain.launch_period import LONGEST, period_of
+from caches.domain.launches.period import LONGEST, period_of
 from caches.models import Launch, LaunchCount, LaunchHour
-from caches.selectors.launch_stats import class_stats
-from caches.selectors.launches import Selection
-from caches.services import launch_counts
-from caches.services.launch_assembly import KEPT, SPARE, hours_mark_dirty, launches_purge
-from caches.services.launch_counts import counts_purge, hours_count
+from caches.selectors.launches.lists import Selection
+from caches.selectors.launches.stats import class_stats
+from caches.services.launches import counts as launch_counts
+from caches.services.launches.assembly import KEPT, SPARE, hours_mark_dirty, launches_purge
+from caches.services.launches.counts import counts_purge, hours_count
 from controlplane.clusters.models import Cluster
 from tests import factories
 from tests.services.launches import put_launches, settle

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 from django.utils import timezone
 
-from caches.domain.launch_words import EventClass
+from caches.domain.launches.words import EventClass
 from caches.launch_sink import LaunchSink
 from caches.models import Launch, LaunchObservation
 from controlplane.clusters.documents import Consumer

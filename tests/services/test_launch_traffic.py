@@ -12,12 +12,12 @@ import pytest
 import redis
 from django.utils import timezone
 
-from caches.domain.launch_period import period_of
-from caches.domain.launch_words import Cached, Mark
+from caches.domain.launches.period import period_of
+from caches.domain.launches.words import Cached, Mark
 from caches.models import Launch, LaunchObservation, LaunchTraffic
-from caches.selectors.launch_traffic import RequestShare, request_share
-from caches.selectors.launches import Selection
-from caches.services.launch_traffic import answers_record
+from caches.selectors.launches.lists import Selection
+from caches.selectors.launches.traffic import RequestShare, request_share
+from caches.services.launches.traffic import answers_record
 from controlplane.serving.answers import Answered, tell_answers
 from controlplane.serving.models import Variant
 from routing.services import broker, intake

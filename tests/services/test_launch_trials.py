@@ -13,10 +13,11 @@ from uuid import UUID
 import pytest
 from django.utils import timezone
 
-from caches.domain.launch_words import EventClass, Mark
+from caches.domain.launches.words import EventClass, Mark
 from caches.models import Launch, ModelVersion
-from caches.services import launch_trial_fleet, launch_trials
-from caches.services.launch_trials import (
+from caches.services.launches import trial_fleet as launch_trial_fleet
+from caches.services.launches import trials as launch_trials
+from caches.services.launches.trials import (
     cluster_for_trials,
     trial_name,
     trial_start,

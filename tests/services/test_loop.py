@@ -15,7 +15,7 @@ from django.utils import timezone
 from caches.domain.labels import ready_label
 from caches.models import CacheEntry, NodeProjection
 from caches.selectors.pool_view import pool_view
-from caches.services.loop import pool_reconcile, pools_due, pools_mark_dirty
+from caches.services.loop.rounds import pool_reconcile, pools_due, pools_mark_dirty
 from caches.services.pins import PinSpec, pin_create
 from caches.sources.secrets import write_secret
 from controlplane.audit.models import AuditEvent

@@ -10,9 +10,9 @@ import pytest
 from caches.domain.labels import ready_label
 from caches.models import CacheEntry, NodeProjection
 from caches.services.entries import entry_evict
-from caches.services.loop import pool_reconcile, pools_due
+from caches.services.loop.pool_rounds import pools_mark_dirty
+from caches.services.loop.rounds import pool_reconcile, pools_due
 from caches.services.pins import PinSpec, pin_create
-from caches.services.pool_rounds import pools_mark_dirty
 from controlplane.audit.services import Actor
 from controlplane.clusters.documents import Action
 from controlplane.clusters.gateway import Conflict, GatewayError, NotFound, Throttled, Unreachable
@@ -191,7 +191,7 @@ def test_a_request_made_during_a_round_is_answered_by_another_one(
     first = pinned(world, actor)
     gateway.before("apply_node_cache", lambda: pinned(world, actor))
     sent: list[tuple[str, ...]] = []
-    monkeypatch.setattr("caches.services.loop.publish", lambda *call, **_: sent.append(call))
+    monkeypatch.setattr("caches.services.loop.rounds.publish", lambda *call, **_: sent.append(call))
     world.reconcile()
     assert dirty(world) and world.loop().wanted_at is not None
     assert ("caches.pool_reconcile", str(world.pool.pk)) in sent

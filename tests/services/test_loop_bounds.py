@@ -11,11 +11,12 @@ from django.utils import timezone
 
 from caches.domain.labels import ready_label
 from caches.models import CacheEntry, NodeProjection, PoolLoop
-from caches.services import fan_out, loop
 from caches.services.entries import entry_evict
-from caches.services.loop import pools_due
+from caches.services.loop import fan_out
+from caches.services.loop import rounds as loop
+from caches.services.loop.round_budget import RoundBudget
+from caches.services.loop.rounds import pools_due
 from caches.services.pins import PinSpec, pin_create, pin_remove
-from caches.services.round_budget import RoundBudget
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import Actor
 from controlplane.clusters.documents import Action

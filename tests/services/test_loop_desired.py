@@ -13,8 +13,8 @@ from django.utils import timezone
 from caches.domain.plans import DesiredItem, Plan
 from caches.models import CacheEntry, ModelVersion, Pin
 from caches.selectors.entry_rows import Entries, entry_rows
-from caches.services.loop import pool_reconcile
-from caches.services.loop_desired import desired_write
+from caches.services.loop.desired import desired_write
+from caches.services.loop.rounds import pool_reconcile
 from controlplane.clusters.documents import Action
 from controlplane.clusters.models import Node
 from tests import factories
@@ -96,7 +96,7 @@ def test_a_round_costs_the_same_statements_for_any_number_of_nodes(
     settings: LazySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.AGENT_IMAGE = "registry.invalid/hearth@sha256:" + "0" * 64
-    monkeypatch.setattr("caches.services.loop.publish", lambda *call, **options: True)
+    monkeypatch.setattr("caches.services.loop.rounds.publish", lambda *call, **options: True)
 
     def costs(nodes: int) -> list[int]:
         found = []
@@ -118,7 +118,7 @@ def test_the_wait_for_the_scheduler_begins_when_the_label_is_gone(
 ) -> None:
     """Not when the round began: in a large pool that is long before."""
     settings.AGENT_IMAGE = "registry.invalid/hearth@sha256:" + "0" * 64
-    monkeypatch.setattr("caches.services.loop.publish", lambda *call, **options: True)
+    monkeypatch.setattr("caches.services.loop.rounds.publish", lambda *call, **options: True)
     with willing_pool(1, 1) as (pool, gateway):
         pool_reconcile(pool_id=pool.pk)
         all_ready(pool)

@@ -10,7 +10,7 @@ import pytest
 from caches.domain.labels import ready_label
 from caches.models import ConsumerSeen
 from caches.services.entries import entry_evict, entry_evict_preview
-from caches.services.loop import pool_reconcile
+from caches.services.loop.rounds import pool_reconcile
 from caches.services.pins import PinSpec, pin_create, pin_remove
 from controlplane.audit.services import Actor
 from controlplane.clusters.documents import Action, Consumer

@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from caches.domain.labels import WEIGHTS_READY, ready_label
 from caches.models import CacheEntry
-from caches.services import loop
 from caches.services.entries import entry_evict
+from caches.services.loop import rounds as loop
 from caches.services.pins import PinSpec, pin_create, pin_remove
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import Actor

@@ -20,9 +20,9 @@ from caches.models import (
     PoolLoop,
     SourceConnection,
 )
-from caches.services import loop as loop_module
 from caches.services.entries import entry_evict
-from caches.services.loop import pool_reconcile, pools_due
+from caches.services.loop import rounds as loop_module
+from caches.services.loop.rounds import pool_reconcile, pools_due
 from caches.services.pins import PinSpec, pin_create, pin_remove
 from controlplane.audit.services import Actor
 from controlplane.clusters.documents import Action, Orphan

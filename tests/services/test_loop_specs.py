@@ -11,7 +11,7 @@ import pytest
 from caches.domain.plans import DesiredItem
 from caches.selectors.entry_rows import EntryRow, entry_rows
 from caches.selectors.pool_view import pool_view
-from caches.services.loop_specs import SpecDesk
+from caches.services.loop.specs import SpecDesk
 from controlplane.clusters.documents import Action, ConnectionSpec, SourceType
 from controlplane.clusters.models import Node, NodePool
 from tests import factories

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from caches.services.loop_taints import COLD_TAINT
+from caches.services.loop.taints import COLD_TAINT
 from caches.services.pins import PinSpec, pin_create
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import Actor

@@ -14,10 +14,13 @@ from django.utils import timezone
 from caches import tasks
 from caches.domain.plans import DesiredItem, Eviction, EvictReason, Plan, Refusal, Wait, WaitReason
 from caches.models import PoolLoop, Webhook, WebhookDelivery
-from caches.services import connections, housekeeping, loop, pool_rounds, webhooks
-from caches.services.loop import pools_due
-from caches.services.loop_memory import plan_document, refusals_announce
-from caches.services.pool_rounds import pools_mark_dirty
+from caches.services import connections, housekeeping
+from caches.services.loop import pool_rounds
+from caches.services.loop import rounds as loop
+from caches.services.loop.memory import plan_document, refusals_announce
+from caches.services.loop.pool_rounds import pools_mark_dirty
+from caches.services.loop.rounds import pools_due
+from caches.services.webhooks import announcing as webhooks
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.documents import Action
 from controlplane.clusters.models import NodePool

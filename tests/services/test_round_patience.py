@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from caches.models import PoolLoop
 from caches.services.entries import entry_evict
-from caches.services.loop import pool_reconcile, pools_due, pools_mark_dirty
-from caches.services.patience import LONGEST
+from caches.services.loop.patience import LONGEST
+from caches.services.loop.rounds import pool_reconcile, pools_due, pools_mark_dirty
 from caches.services.pins import PinSpec, pin_create
 from controlplane.audit.services import Actor
 from controlplane.clusters.documents import Action

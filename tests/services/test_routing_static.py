@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
-from caches.services.endpoint_rounds import clusters_with_endpoints
+from caches.services.endpoints.rounds import clusters_with_endpoints
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.models import Cluster
 from controlplane.errors import Clash, Invalid, Missing, Stale

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import urllib3
 
-from caches.services import webhook_posts
-from caches.services.webhook_posts import PostRefused, address_problem, post, url_problem
+from caches.services.webhooks import posts as webhook_posts
+from caches.services.webhooks.posts import PostRefused, address_problem, post, url_problem
 from caches.sources import allowed
 from tests.sources.test_s3_misbehaving import certificates
 

@@ -10,10 +10,10 @@ import pytest
 from django.conf import LazySettings
 
 from caches.models import Webhook, WebhookDelivery
-from caches.services import webhook_rows
-from caches.services.webhook_posts import url_shown
-from caches.services.webhook_rows import webhook_create, webhook_delete, webhook_update
-from caches.services.webhooks import webhook_announce
+from caches.services.webhooks import rows as webhook_rows
+from caches.services.webhooks.announcing import webhook_announce
+from caches.services.webhooks.posts import url_shown
+from caches.services.webhooks.rows import webhook_create, webhook_delete, webhook_update
 from caches.sources.secrets import write_secret
 from controlplane.audit.models import AuditEvent, Via
 from controlplane.audit.services import Actor

@@ -18,9 +18,9 @@ from django.conf import LazySettings
 from django.utils import timezone
 
 from caches.models import DriftState, ModelVersion, Webhook, WebhookDelivery
-from caches.services import webhooks
-from caches.services.webhook_posts import address_problem, url_problem
-from caches.services.webhooks import drift_announce, webhook_announce, webhook_deliver, webhooks_due
+from caches.services.webhooks import announcing as webhooks
+from caches.services.webhooks.announcing import drift_announce, webhook_announce, webhook_deliver, webhooks_due
+from caches.services.webhooks.posts import address_problem, url_problem
 from caches.sources.secrets import write_secret
 from tests import factories
 

@@ -14,7 +14,7 @@ from caches.agent.link import NodeLink
 from caches.domain.manifests import manifest_build, manifest_encode
 from caches.domain.plans import Plan
 from caches.models import Artifact, CacheEntry, ModelVersion, PoolLoop, SourceConnection
-from caches.services.loop import pool_reconcile
+from caches.services.loop.rounds import pool_reconcile
 from caches.sinks import CachesSink
 from controlplane.clusters import node_rows
 from controlplane.clusters.documents import (

@@ -14,10 +14,10 @@ from django.test import Client
 from django.utils import timezone
 
 from caches import launch_report_charts
-from caches.domain.launch_comparison import Sample, compare
+from caches.domain.launches.comparison import Sample, compare
 from caches.models import Launch, LaunchTraffic, Pin, Transfer
-from caches.services.launch_assembly import hours_mark_dirty
-from caches.services.launch_counts import hours_count
+from caches.services.launches.assembly import hours_mark_dirty
+from caches.services.launches.counts import hours_count
 from tests import factories
 from tests.selectors.test_launch_moves import Night
 from tests.views.conftest import Stage

@@ -14,10 +14,10 @@ from django.test import Client
 from django.utils import timezone
 
 from caches import launch_charts
-from caches.domain.launch_period import period_of
-from caches.domain.launch_words import EventClass
+from caches.domain.launches.period import period_of
+from caches.domain.launches.words import EventClass
 from caches.models import Launch
-from caches.selectors.launch_stats import EDGES, Example, HeatCell
+from caches.selectors.launches.stats import EDGES, Example, HeatCell
 from controlplane.audit.models import AuditEvent
 from tests import factories
 from tests.services.launches import put_launches

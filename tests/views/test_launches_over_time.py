@@ -17,8 +17,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from caches import launch_charts
-from caches.domain.launch_period import period_of
-from caches.selectors.launch_stats import HeatCell
+from caches.domain.launches.period import period_of
+from caches.selectors.launches.stats import HeatCell
 from controlplane.audit.models import AuditEvent
 from tests import factories
 from tests.services.launches import put_launches

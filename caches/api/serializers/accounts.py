@@ -9,8 +9,8 @@ from rest_framework import serializers
 
 from caches.api.serializers.common import LinksField, MomentField, NameField, ObjectSerializer
 from caches.models import Webhook
-from caches.services.webhook_posts import url_shown
-from caches.services.webhooks import EVENTS
+from caches.services.webhooks.announcing import EVENTS
+from caches.services.webhooks.posts import url_shown
 from controlplane.accounts.models import Role, Scope, Token
 from controlplane.accounts.permissions import may
 from controlplane.rest.validation import Input

@@ -11,7 +11,7 @@ from rest_framework import serializers
 
 from caches.api.serializers.common import ConditionSerializer, ObjectSerializer
 from caches.api.serializers.plans import PlanSerializer
-from caches.domain.endpoint_specs import EndpointKind
+from caches.domain.endpoints.specs import EndpointKind
 from caches.domain.gating import GateState, GateType
 from caches.domain.rollouts import RolloutState
 from caches.models import Rollout

@@ -7,10 +7,10 @@ from typing import Any
 from rest_framework import serializers
 
 from caches.api.serializers.launch_statistics import LaunchDifferenceSerializer
-from caches.domain.launch_bursts import Burst
-from caches.domain.launch_worth import Basis, Worth
+from caches.domain.launches.bursts import Burst
+from caches.domain.launches.worth import Basis, Worth
 from caches.launch_words import worth_sentence
-from caches.selectors.launch_report import VersionReport
+from caches.selectors.launches.report import VersionReport
 
 BASES = [one.value for one in Basis]
 WORTHS = [one.value for one in Worth]

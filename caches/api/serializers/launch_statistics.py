@@ -8,12 +8,12 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from caches.api.serializers.launches import CLASSES, PHASES
-from caches.domain.launch_comparison import Effect
-from caches.domain.launch_resampling import Difference, Verdict
-from caches.domain.launch_shifts import Shift
-from caches.selectors.launch_attribution import Attributed
-from caches.selectors.launch_samples import Drawn
-from caches.selectors.launches import Selection
+from caches.domain.launches.comparison import Effect
+from caches.domain.launches.resampling import Difference, Verdict
+from caches.domain.launches.shifts import Shift
+from caches.selectors.launches.attribution import Attributed
+from caches.selectors.launches.lists import Selection
+from caches.selectors.launches.samples import Drawn
 
 VERDICTS = [one.value for one in Verdict]
 SHIFTS = [one.value for one in Shift]

@@ -7,8 +7,8 @@ from typing import Any
 from rest_framework import serializers
 
 from caches.api.serializers.common import ObjectSerializer
-from caches.domain.launch_reports import MOST_RESTARTS
-from caches.domain.launch_words import (
+from caches.domain.launches.reports import MOST_RESTARTS
+from caches.domain.launches.words import (
     Cached,
     Clock,
     EventClass,
@@ -93,7 +93,7 @@ class LaunchDetailSerializer(LaunchSerializer):
 
 
 class ReportInput(Input):
-    """One observation in a batch. Shown in openapi.yaml; read by caches.domain.launch_reports, item by item."""
+    """One observation in a batch. Shown in openapi.yaml; read by caches.domain.launches.reports, item by item."""
 
     cluster = serializers.CharField(max_length=63)
     pod_uid = serializers.CharField(max_length=100)
@@ -133,7 +133,7 @@ class PhasesInput(Input):
 
 
 class PhaseBody(Input):
-    """A phase as it is read; what its fields may say is looked at by caches.domain.launch_reports."""
+    """A phase as it is read; what its fields may say is looked at by caches.domain.launches.reports."""
 
     phase = serializers.JSONField()
     seconds = serializers.JSONField()

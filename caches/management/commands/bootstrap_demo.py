@@ -9,8 +9,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from caches.services.demo import DemoStore, admin_create, demo_bootstrap
-from caches.services.demo_places import KubePlace
+from caches.services.demo.places import KubePlace
+from caches.services.demo.setting_up import DemoStore, admin_create, demo_bootstrap
 from controlplane.errors import HearthError
 
 

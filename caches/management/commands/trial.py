@@ -10,9 +10,9 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from caches.domain.launch_trials import MOST_RUNS
+from caches.domain.launches.trials import MOST_RUNS
 from caches.selectors.catalogue import version_get
-from caches.services.launch_trials import DEFAULT_RUNS, DEFAULT_TARGET, cluster_for_trials, trial_start
+from caches.services.launches.trials import DEFAULT_RUNS, DEFAULT_TARGET, cluster_for_trials, trial_start
 from controlplane.accounts.actors import person_at_terminal
 from controlplane.errors import HearthError
 from controlplane.operations.models import FINAL_STATES, Operation, OperationKind, OperationState

@@ -21,7 +21,7 @@ from pytest_django.live_server_helper import LiveServer
 from caches.domain.planning import plan
 from caches.models import CacheEntry, Pin
 from caches.selectors.pool_view import pool_view
-from caches.services.loop import pool_reconcile
+from caches.services.loop.rounds import pool_reconcile
 from controlplane.accounts.models import User
 from controlplane.accounts.services import token_create
 from controlplane.audit.models import AuditEvent

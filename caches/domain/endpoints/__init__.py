@@ -1,0 +1,1 @@
+"""Endpoints: what a document asks for, and what is made of it."""

@@ -1,0 +1,217 @@
+"""What an endpoint's status says, and what the mirrors of its caches show. Pure; the words are the vendor's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from caches.domain.endpoints.reading import Ignored
+from caches.domain.endpoints.workload import selector
+from caches.domain.gating import Gate, GateState
+from caches.domain.rollouts import BEFORE_SWITCH, RolloutState
+from controlplane.errors import FieldError
+
+LONGEST_MESSAGE = 2000
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFacts:
+    """A cache as its mirrors show it. ``state`` is the vendor's word: Pending, Downloading, Ready, Failed."""
+
+    state: str
+    ready: int
+    target: int
+    message: str = ""
+
+    @property
+    def phase(self) -> str:
+        """The launch article's word for it."""
+        return "Complete" if self.state == "Ready" else self.state
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFacts:
+    """The Deployment's numbers."""
+
+    replicas: int
+    wanted: int
+    available: int
+    complete: bool
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUpFacts:
+    """Of the pods that there are: how many answered the warm-up request, and why others serve without."""
+
+    pods: int
+    warm: int
+    failed: Mapping[str, str]  # reason by name of the pod
+
+
+@dataclass(frozen=True, slots=True)
+class StatusFacts:
+    """Everything that a status is made of. ``problem``: why Hearth could not do its part, e.g. a foreign Deployment."""
+
+    name: str
+    generation: int
+    now: datetime
+    refusals: Sequence[FieldError] = ()
+    ignored: Sequence[Ignored] = ()
+    state: RolloutState | None = None
+    reason: str = ""
+    message: str = ""
+    weights: CacheFacts | None = None
+    image: CacheFacts | None = None
+    token: str | None = None  # why its hub token cannot be read, "" where it can; None: it names none
+    moved: str = ""  # that the image's tag names another digest now
+    work: WorkFacts | None = None
+    warm_up: WarmUpFacts | None = None  # None: none is asked for
+    deleting: bool = False
+    problem: str = ""
+
+
+def cache_facts(gate: Gate | None, *, moving: bool) -> CacheFacts:
+    """A cache's state from its gate over all targets. ``moving``: bytes are on their way somewhere."""
+    if gate is None:
+        return CacheFacts("Pending", 0, 0, "Nothing is asked of any node yet.")
+    numbers = (gate.ready, gate.required)
+    if gate.state is GateState.OPEN:
+        return CacheFacts("Ready", *numbers)
+    if gate.state is GateState.FAILED:
+        return CacheFacts("Failed", *numbers, gate.reason)
+    return CacheFacts("Downloading" if moving else "Pending", *numbers, gate.reason)
+
+
+def image_facts(gate: Gate, *, moving: bool) -> CacheFacts:
+    """As cache_facts; of an image the vendor also says where only some nodes cannot have it."""
+    facts = cache_facts(gate, moving=moving)
+    return replace(facts, state="PartiallyReady") if facts.state == "Failed" and facts.ready else facts
+
+
+def endpoint_status(facts: StatusFacts, before: Mapping[str, Any]) -> Json:
+    """The status to write. ``before`` is the one there is: conditions that did not turn keep their time."""
+    work = facts.work
+    status: Json = {
+        "state": _state(facts),
+        "observedGeneration": facts.generation,
+        "replicas": work.replicas if work else 0,
+        "selector": ",".join(f"{name}={value}" for name, value in selector(facts.name).items()),
+        "conditions": _conditions(facts, before),
+    }
+    if facts.image is not None:
+        status["imageCacheStatus"] = _counts(facts.image)
+    return status
+
+
+def _counts(cache: CacheFacts) -> Json:
+    return {
+        "state": cache.state,
+        "readyNodes": cache.ready,
+        "targetNodes": cache.target,
+        "message": cache.message[:LONGEST_MESSAGE],
+    }
+
+
+def _state(facts: StatusFacts) -> str:
+    if facts.deleting:
+        return "DeletionInProgress"
+    if facts.refusals or facts.problem or facts.state is RolloutState.FAILED or facts.reason == "VersionRefused":
+        return "DeploymentFailed"
+    if facts.work is None:
+        return "DeploymentPending"
+    if facts.work.complete and facts.state not in BEFORE_SWITCH:
+        return "DeploymentComplete"
+    return "DeploymentInProgress"
+
+
+def _conditions(facts: StatusFacts, before: Mapping[str, Any]) -> list[Json]:
+    made = [_accepted(facts)]
+    if facts.ignored:
+        text = "; ".join(f"{item.path}: {item.why}" for item in facts.ignored)
+        made.append(("FieldsIgnored", "True", "Unsupported", f"Accepted without effect. {text}"))
+    if facts.weights is not None:
+        made.append(_cached("WeightsCacheReady", facts.weights))
+    if facts.image is not None:
+        made.append(_cached("ImageCacheReady", facts.image))
+    if facts.token is not None:
+        said = facts.token or "The Secret that the document names is read."
+        made.append(("TokenReadable", "False" if facts.token else "True", "NoToken" if facts.token else "Read", said))
+    if facts.moved:
+        said = f"{facts.moved} Pods go on with the digest that they have; name the other one in the document to run it."
+        made.append(("ImageTagMoved", "True", "TagMoved", said))
+    if facts.state is not None:
+        settled = facts.state in (RolloutState.DONE, RolloutState.HOLDING)
+        made.append(("RolledOut", "True" if settled else "False", facts.reason or str(facts.state), facts.message))
+    if facts.work is not None:
+        serves = facts.work.available > 0 or facts.work.wanted == 0
+        said = f"{facts.work.available} of {facts.work.wanted} replicas serve."
+        made.append(("Available", "True" if serves else "False", "Serving" if serves else "NoReplica", said))
+    if facts.warm_up is not None:
+        made.append(_warmed_up(facts.warm_up))
+    known = {one.get("type"): one for one in before.get("conditions") or () if isinstance(one, Mapping)}
+    return [_condition(facts, known.get(type_), type_, *rest) for type_, *rest in made]
+
+
+def _accepted(facts: StatusFacts) -> tuple[str, str, str, str]:
+    if facts.refusals:
+        text = " ".join(f"{error.field}: {error.detail}" if error.field else error.detail for error in facts.refusals)
+        return "Accepted", "False", "Refused", text
+    if facts.problem:
+        return "Accepted", "False", "CannotServe", facts.problem
+    return "Accepted", "True", "Understood", "The document is understood."
+
+
+def _cached(type_: str, cache: CacheFacts) -> tuple[str, str, str, str]:
+    said = cache.message or f"{cache.ready} of {cache.target} nodes are warm."
+    return type_, "True" if cache.state == "Ready" else "False", cache.state, said
+
+
+def _warmed_up(found: WarmUpFacts) -> tuple[str, str, str, str]:
+    if found.failed:
+        pod, why = min(found.failed.items())
+        said = (
+            f"{len(found.failed)} of {found.pods} pods serve without having answered the warm-up request. "
+            f"{pod}: {why}. Correct hearth.dev/warm-up, or give it more time with hearth.dev/warm-up-seconds."
+        )
+        return "WarmedUp", "False", "WarmUpFailed", said
+    done = found.pods > 0 and found.warm == found.pods
+    said = f"{found.warm} of {found.pods} pods have answered the warm-up request."
+    return "WarmedUp", "True" if done else "False", "Answered" if done else "Waiting", said
+
+
+def _condition(
+    facts: StatusFacts, known: Mapping[str, Any] | None, type_: str, status: str, reason: str, message: str
+) -> Json:
+    turned = known is None or known.get("status") != status
+    since = facts.now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "type": type_,
+        "status": status,
+        "reason": re.sub("[^A-Za-z]", "", reason) or "Unknown",
+        "message": message[:LONGEST_MESSAGE],
+        "observedGeneration": facts.generation,
+        "lastTransitionTime": since if known is None or turned else known.get("lastTransitionTime") or since,
+    }
+
+
+def mirror_status(cache: CacheFacts, *, digest: str = "") -> Json:
+    """The status of a mirror; ``phase`` is what the launch article's columns print."""
+    made = {**_counts(cache), "phase": cache.phase}
+    return {**made, "resolvedDigest": digest} if digest else made
+
+
+def weights_mirror_name(endpoint: str) -> str:
+    """As the documents name them: ``example-model-cache`` for the endpoint ``example``."""
+    return f"{endpoint}-model-cache"
+
+
+def image_mirror_name(repository: str, instance_type: str, suffix: str) -> str:
+    """As the documents name them: ``iic-``, the image's last part, the instance type, and a mark of both."""
+    words = [repository.rpartition("/")[2], instance_type.split("|")[0] or "any"]
+    plain = [re.sub("[^a-z0-9]+", "-", word.lower()).strip("-")[:60].strip("-") for word in words]
+    return "-".join(("iic", *(word for word in plain if word), suffix))

@@ -1,0 +1,1 @@
+"""Launches: what observers tell, ordered, labelled, compared."""

@@ -1,0 +1,70 @@
+"""What the events of an engine say of its launches: which run they are about, and what was seen of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from caches.domain.launches.observations import LONGEST_SECONDS, Observation, facts_of
+from caches.domain.launches.words import Clock, Mark, Observer
+
+CONTAINER = "engine"
+_FACTS = ("found", "bytes", "source")
+
+Runs = list[tuple[int, Observation]]
+
+
+def event_observations(reason: str, at: datetime, message: str, restart_count: int) -> Runs:
+    """(restart count, observation) of everything that the event says; empty for one that says nothing of launches.
+
+    Engines run beside the control plane: one clock. An engine is placed when it is made, so it waits for no node; a run
+    that ends is where the next one's launch begins.
+    """
+    match reason:
+        case "Scheduled":
+            return [(0, _seen(Mark.CREATED, at)), (0, _seen(Mark.SCHEDULED, at))]
+        case "Ensuring":
+            return [(restart_count, _seen(Mark.ENSURE_STARTED, at))]
+        case "Ensured":
+            return [(restart_count, ensured(at, message))]
+        case "EnsureFailed":
+            failed = facts_of({"found": "failed"})
+            return [(restart_count, Observation(Observer.ENSURE, Mark.ENSURE_ENDED, at, facts=failed))]
+        case "Started":
+            return [(restart_count, _seen(Mark.STARTED, at))]
+        case "Ready":
+            return [(restart_count, Observation(Observer.READINESS, Mark.READY, at))]
+        case "BackOff":
+            why = facts_of({"reason": message[:200]})
+            return [
+                (restart_count, Observation(Observer.CLUSTER, Mark.ENDED, at, facts=why)),
+                (restart_count + 1, _seen(Mark.RESTARTED, at)),
+            ]
+    return []
+
+
+def _seen(mark: Mark, at: datetime) -> Observation:
+    return Observation(Observer.CLUSTER, mark, at)
+
+
+def ensured(at: datetime, message: str, clock: Clock = Clock.SERVER, *, failed: bool = False) -> Observation:
+    """The ensure step's own report; one that cannot be read says only when it ended, and that it ``failed``."""
+    said = _object(message)
+    seconds = said.get("seconds")
+    usable = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST_SECONDS
+    found = {name: said[name] for name in _FACTS if isinstance(said.get(name), str | int | float)}
+    if failed:
+        found["found"] = "failed"
+    facts = facts_of({name: str(value)[:300] for name, value in found.items()})
+    length = float(seconds) if usable else None  # type: ignore[arg-type]  # a number where it is usable
+    return Observation(Observer.ENSURE, Mark.ENSURE_ENDED, at, length, clock, facts=facts)
+
+
+def _object(message: str) -> Mapping[str, Any]:
+    try:
+        said = json.loads(message)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}

@@ -1,0 +1,152 @@
+"""From what several observers saw to seven phases: a pure function of the set of observations.
+
+A second that two phases claim belongs to the later of them: it is what the launch had got to. What nobody claims is
+unknown and stays so. Lengths without a place on the clock count at most what the others leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from caches.domain.launches.observations import Observation
+from caches.domain.launches.spans import TOLERATED, Measure, Seen, cuts, measures_of, union
+from caches.domain.launches.words import PHASES, LaunchState, Mark, Observer, Phase, PhaseState
+
+Pieces = Mapping[Phase, list[tuple[datetime, datetime]]]
+
+_REACHES: Mapping[Mark, Phase] = {
+    Mark.CREATED: Phase.WAITING,
+    Mark.SCHEDULED: Phase.IMAGE_PULL,
+    Mark.PULLING: Phase.IMAGE_PULL,
+    Mark.PULLED: Phase.IMAGE_PULL,
+    Mark.IMAGE_PRESENT: Phase.IMAGE_PULL,
+    Mark.ENSURE_STARTED: Phase.WEIGHTS_FETCH,
+    Mark.ENSURE_ENDED: Phase.WEIGHTS_FETCH,
+    Mark.RESTARTED: Phase.WEIGHTS_FETCH,
+    Mark.STARTED: Phase.INITIALISATION,
+    Mark.LOAD_STARTED: Phase.WEIGHTS_LOAD,
+    Mark.LOADED: Phase.WEIGHTS_LOAD,
+    Mark.SERVING: Phase.HEALTH_CHECKS,
+    Mark.READY: Phase.FIRST_REQUEST,
+    Mark.FIRST_SUCCESS: Phase.FIRST_REQUEST,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTime:
+    """``seconds`` is None unless measured; ``pieces`` are where on the clock they lie, if that is known."""
+
+    phase: Phase
+    state: PhaseState
+    seconds: float | None = None
+    observer: Observer | None = None
+    pieces: tuple[tuple[datetime, datetime], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """``total_seconds`` is from the beginning to the first success, else to being ready, else to the end; None while
+    it goes on or where the beginning is not known. Where nobody says when it was created it begins when it was placed.
+    ``reached`` is how far it got."""
+
+    state: LaunchState
+    phases: tuple[PhaseTime, ...]
+    reached: Phase
+    started_at: datetime | None = None
+    ready_at: datetime | None = None
+    served_at: datetime | None = None
+    ended_at: datetime | None = None
+    ready_seconds: float | None = None
+    total_seconds: float | None = None
+    unknown_seconds: float | None = None
+    end_reason: str = ""
+    clock_shift_seconds: float = 0.0
+
+    def seconds(self, phase: Phase) -> float | None:
+        """How long the phase took; None where that was not measured."""
+        return self.phases[PHASES.index(phase)].seconds
+
+
+def assemble(observations: Iterable[Observation]) -> Timeline:
+    """The timeline of one launch, whatever the order and however often each observation came."""
+    seen = Seen(observations)
+    started = seen.first(Mark.RESTARTED) or seen.first(Mark.CREATED) or seen.first(Mark.SCHEDULED)
+    ready, served = _after(seen.first(Mark.READY), started), _after(seen.first(Mark.FIRST_SUCCESS), started)
+    ended = _after(seen.first(Mark.ENDED), started)
+    state = LaunchState.READY if ready or served else LaunchState.ENDED if seen.of(Mark.ENDED) else LaunchState.STARTING
+    until = max((at for at in (ready, served) if at is not None), default=ended)
+    measured = {phase: found[0] for phase in PHASES if (found := measures_of(seen, phase))}
+    reached = _reached(seen, measured)
+    pieces = _exclusive(measured, started, until if state is not LaunchState.STARTING else None)
+    total = _seconds(started, until) if state is not LaunchState.STARTING else None
+    lengths = _lengths(measured, pieces, total)
+    phases = tuple(_phase(phase, reached, measured.get(phase), lengths, pieces) for phase in PHASES)
+    return Timeline(
+        state=state,
+        phases=phases,
+        reached=reached,
+        started_at=started,
+        ready_at=ready,
+        served_at=served,
+        ended_at=ended,
+        ready_seconds=_seconds(started, ready),
+        total_seconds=total,
+        unknown_seconds=max(0.0, total - sum(lengths.values())) if total is not None else None,
+        end_reason=next((reason for one in seen.of(Mark.ENDED) if (reason := one.fact("reason"))), ""),
+        clock_shift_seconds=seen.shift.total_seconds(),
+    )
+
+
+def _after(moment: datetime | None, started: datetime | None) -> datetime | None:
+    """``moment`` unless it is of an earlier run: a pod stays ready for a moment when its container restarts."""
+    if moment is None or started is None:
+        return moment
+    return None if moment < started - TOLERATED else max(moment, started)
+
+
+def _seconds(start: datetime | None, end: datetime | None) -> float | None:
+    return max(0.0, (end - start).total_seconds()) if start is not None and end is not None else None
+
+
+def _reached(seen: Seen, measured: Iterable[Phase]) -> Phase:
+    got_to = [_REACHES[one.mark] for one in seen.all if one.mark in _REACHES]
+    return max([Phase.WAITING, *got_to, *measured], key=PHASES.index)
+
+
+def _exclusive(measured: Mapping[Phase, Measure], start: datetime | None, end: datetime | None) -> Pieces:
+    """Where each phase lies within the launch, every instant in one phase at most."""
+    claimed = {}
+    for phase, measure in measured.items():
+        placed = [(one.start, one.end) for one in measure.stretches if one.start is not None and one.end is not None]
+        clipped = [(max(a, start or a), min(b, end or b)) for a, b in placed]
+        claimed[phase] = union((a, b) for a, b in clipped if a < b)
+    owned: dict[Phase, list[tuple[datetime, datetime]]] = {phase: [] for phase in claimed}
+    for begin, finish in cuts(piece for pieces in claimed.values() for piece in pieces):
+        owners = [phase for phase in PHASES if any(a <= begin and finish <= b for a, b in claimed.get(phase, ()))]
+        if owners:
+            owned[owners[-1]].append((begin, finish))
+    return {phase: union(pieces) for phase, pieces in owned.items()}
+
+
+def _lengths(measured: Mapping[Phase, Measure], pieces: Pieces, total: float | None) -> dict[Phase, float]:
+    lengths = {phase: sum((b - a).total_seconds() for a, b in pieces[phase]) for phase in measured}
+    left = total - sum(lengths.values()) if total is not None else None
+    for phase in PHASES:
+        loose = sum(one.seconds for one in measured[phase].stretches if one.end is None) if phase in measured else 0.0
+        if left is not None:
+            loose = max(0.0, min(loose, left))
+            left -= loose
+        if loose:
+            lengths[phase] += loose
+    return lengths
+
+
+def _phase(
+    phase: Phase, reached: Phase, measure: Measure | None, lengths: Mapping[Phase, float], pieces: Pieces
+) -> PhaseTime:
+    if measure is not None:
+        return PhaseTime(phase, PhaseState.MEASURED, lengths[phase], measure.observer, tuple(pieces[phase]))
+    late = PHASES.index(phase) > PHASES.index(reached)
+    return PhaseTime(phase, PhaseState.NOT_REACHED if late else PhaseState.UNKNOWN)

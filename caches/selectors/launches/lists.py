@@ -1,0 +1,110 @@
+"""Launches for pages and REST: one, many, and which of them a reader may see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from caches.domain.launches.period import Part, Period
+from caches.models import Launch, LaunchCount, LaunchHour
+from caches.selectors.nodes import Targets
+from controlplane.accounts.access import targets_filter
+
+# What a row of LaunchCount tells apart beside its cluster, by LaunchCount.by; those with the fewest rows first.
+TOLD_APART = {
+    "Nothing": (),
+    "Class": ("event_class", "weights"),
+    "Names": ("pool_name", "version_name"),
+    "Pool": ("pool_name", "event_class", "weights"),
+    "Version": ("pool_name", "version_name", "event_class", "weights", "image"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which launches: a period, and what they have in common; "" is any. ``pool`` is ``cluster.pool``."""
+
+    period: Period
+    pool: str = ""
+    version: str = ""
+    event_class: str = ""
+    weights: str = ""
+    image: str = ""
+
+
+def visible(targets: Targets) -> Q:
+    """Launches and counts that the reader may see; where no pool is known, those who see the whole cluster."""
+    return targets_filter(targets, cluster="cluster__name", pool="pool_name")
+
+
+def launches_list(*, targets: Targets = None) -> QuerySet[Launch]:
+    """Launches, newest first."""
+    return Launch.objects.filter(visible(targets)).select_related("cluster").defer("phases")
+
+
+def launch_rows(selection: Selection, targets: Targets) -> QuerySet[Launch]:
+    """The launches themselves of a selection."""
+    period = selection.period
+    rows = launches_list(targets=targets).filter(began_at__gte=period.since, began_at__lt=period.until)
+    return rows.filter(_alike(selection))
+
+
+def count_rows(selection: Selection, targets: Targets, *, told_apart: Collection[str] = ()) -> QuerySet[LaunchCount]:
+    """The counts of a selection, coarse as they may be: rows tell apart ``told_apart`` (columns of LaunchCount) and
+    whatever is asked for. Days are read where nothing of them waits to be counted."""
+    return _count_rows(selection, targets, told_apart, selection.period.parts)
+
+
+def step_rows(selection: Selection, targets: Targets) -> QuerySet[LaunchCount]:
+    """The counts of a selection, no row in two of its period's steps."""
+    return _count_rows(selection, targets, (), selection.period.chart_parts)
+
+
+def _count_rows(
+    selection: Selection, targets: Targets, told_apart: Collection[str], parts_of: Callable[..., list[Part]]
+) -> QuerySet[LaunchCount]:
+    period = selection.period
+    waiting = LaunchHour.objects.filter(step="Day", start__lt=period.until).values_list("start", flat=True)
+    parts = parts_of(uncounted=frozenset(waiting))
+    spans = [Q(step=part.step, start__gte=part.since, start__lt=part.until) for part in parts]
+    rows = LaunchCount.objects.filter(reduce(or_, spans), by=_coarsest(selection, targets, told_apart))
+    return rows.filter(visible(targets) & _alike(selection)).order_by()
+
+
+def _coarsest(selection: Selection, targets: Targets, told_apart: Collection[str]) -> str:
+    """Which rows are fewest and still tell apart what is asked for."""
+    wanted = {*told_apart}
+    wanted |= {name for name in ("event_class", "weights", "image") if getattr(selection, name)}
+    wanted |= {"version_name"} if selection.version else set()
+    wanted |= {"pool_name"} if selection.pool or targets is not None else set()
+    return next(by for by, names in TOLD_APART.items() if wanted <= {*names})
+
+
+def choices(selection: Selection, targets: Targets) -> dict[str, list[str]]:
+    """Pools and versions that launches of the period have, for the filters."""
+    every = Selection(selection.period)
+    pools = count_rows(every, targets, told_apart=["pool_name"])
+    pools = pools.exclude(pool_name="").order_by("cluster__name", "pool_name")
+    versions = count_rows(every, targets, told_apart=["version_name"])
+    versions = versions.exclude(version_name="").order_by("version_name")
+    return {
+        "pools": [f"{cluster}.{pool}" for cluster, pool in pools.values_list("cluster__name", "pool_name").distinct()],
+        "versions": list(versions.values_list("version_name", flat=True).distinct()),
+    }
+
+
+def _alike(selection: Selection) -> Q:
+    wanted: dict[str, Any] = {
+        "version_name": selection.version,
+        "event_class": selection.event_class,
+        "weights": selection.weights,
+        "image": selection.image,
+    }
+    cluster, _, pool = selection.pool.partition(".")
+    wanted |= {"cluster__name": cluster, "pool_name": pool}
+    return Q(**{name: value for name, value in wanted.items() if value})

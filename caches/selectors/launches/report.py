@@ -1,0 +1,158 @@
+"""The report on caching: each model version's launches with and without, what its copies cost, and scaling out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Count, Min, Q, Sum
+
+from caches.domain.launches.attribution import Point
+from caches.domain.launches.bursts import Added, ScaleOut, scale_out
+from caches.domain.launches.labels import was_unprepared
+from caches.domain.launches.words import Cached, EventClass
+from caches.domain.launches.worth import Cost, Judged, judge
+from caches.models import CacheEntry, Pin, Transfer
+from caches.selectors.launches.lists import Selection, launch_rows
+from caches.selectors.launches.samples import COLUMNS, part_of, point_of
+from caches.selectors.nodes import Targets
+from controlplane.accounts.access import targets_filter
+from controlplane.clusters.documents import ArtifactKind, EntryState
+
+MOST_LAUNCHES = 20_000  # of all versions together
+MOST_VERSIONS = 50
+MOST_ADDED = 5_000
+TRIALS = "local/trial-"  # endpoints of services.launches.trial_fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """All launches of a version in the period, whatever is drawn of them."""
+
+    launches: int = 0
+    ready: int = 0
+    ended: int = 0
+    hits: int = 0
+    missed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VersionReport:
+    """``name`` is "" for launches whose version nobody knows. ``drawn`` of ``counted.ready`` were looked at."""
+
+    name: str
+    digest: str
+    pinned_at: datetime | None
+    counted: Counted
+    cost: Cost
+    judged: Judged
+    drawn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``versions`` by the number of their launches, the most first."""
+
+    selection: Selection
+    versions: tuple[VersionReport, ...]
+    scaling: ScaleOut
+    left_out: int
+
+
+def launch_report(selection: Selection, *, targets: Targets = None) -> Report:
+    """Of what the reader may see. Its statements: six, whatever the number of versions."""
+    counted = _counted(selection, targets)
+    listed = sorted(counted, key=lambda key: (-counted[key].launches, key))[:MOST_VERSIONS]
+    digests = {digest for _, digest in listed if digest}
+    points = _points(selection, targets, sum(one.ready for one in counted.values()))
+    pinned, costs = _pinned(digests, targets), _costs(digests, selection, targets)
+    versions = tuple(
+        VersionReport(
+            name,
+            digest,
+            pinned.get(digest),
+            counted[name, digest],
+            costs.get(digest, Cost()),
+            judge(points[name, digest], pinned_at=pinned.get(digest), cost=costs.get(digest, Cost())),
+            len(points[name, digest]),
+        )
+        for name, digest in listed
+    )
+    return Report(selection, versions, launches_scaling(selection, targets=targets), len(counted) - len(listed))
+
+
+def launches_scaling(selection: Selection, *, targets: Targets = None) -> ScaleOut:
+    """What the latest MOST_ADDED launches that added capacity found: restarts add none, and trials are no demand."""
+    rows = launch_rows(selection, targets).exclude(event_class=EventClass.WARM_RESTART).order_by("-began_at")
+    rows = rows.exclude(endpoint_name__startswith=TRIALS)
+    columns = rows.values_list("endpoint_name", "began_at", "ready_at", "weights", "image")
+    return scale_out(_added(*row) for row in columns[:MOST_ADDED])
+
+
+def _added(endpoint: str, began_at: datetime, ready_at: datetime | None, weights: str, image: str) -> Added:
+    hit = None if weights == Cached.UNKNOWN else weights == Cached.HIT
+    return Added(endpoint, began_at, ready_at, hit, was_unprepared(Cached(weights), Cached(image)))
+
+
+def _counted(selection: Selection, targets: Targets) -> Mapping[tuple[str, str], Counted]:
+    missed = Q(weights__in=[Cached.MISS, Cached.PARTIAL])
+    rows = launch_rows(selection, targets).order_by().values_list("version_name", "digest")
+    found = rows.annotate(
+        launches=Count("pk"),
+        ready=Count("pk", filter=Q(ready_seconds__isnull=False)),
+        ended=Count("pk", filter=Q(state="Ended")),
+        hits=Count("pk", filter=Q(weights=Cached.HIT)),
+        missed=Count("pk", filter=missed),
+    )
+    return {(name, digest): Counted(*counts) for name, digest, *counts in found}
+
+
+def _points(selection: Selection, targets: Targets, count: int) -> Mapping[tuple[str, str], list[Point]]:
+    rows = launch_rows(selection, targets).filter(ready_seconds__isnull=False)
+    found: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    for name, digest, *columns in part_of(rows, count, MOST_LAUNCHES).values_list("version_name", "digest", *COLUMNS):
+        found[name, digest].append(point_of(*columns))
+    return found
+
+
+def _pinned(digests: Collection[str], targets: Targets) -> Mapping[str, datetime]:
+    """When the weights were first pinned on a pool that the reader may see, also by a pin that is gone."""
+    rows = Pin.objects.filter(
+        targets_filter(targets, cluster="pools__cluster__name", pool="pools__name"),
+        version__artifact__digest__in=digests,
+        artifacts__contains=[ArtifactKind.WEIGHTS],
+    ).order_by()
+    return dict(rows.values_list("version__artifact__digest").annotate(first=Min("created_at")))
+
+
+def _costs(digests: Collection[str], selection: Selection, targets: Targets) -> Mapping[str, Cost]:
+    """Copies that are there now, and transfers that ended within the period, on nodes that the reader may see."""
+    period = selection.period
+    where = _nodes("node", selection, targets)
+    held = CacheEntry.objects.filter(where, artifact__digest__in=digests, state=EntryState.READY).order_by()
+    there = {
+        digest: (copies, size or 0)
+        for digest, copies, size in held.values_list("artifact__digest").annotate(
+            copies=Count("pk"), size=Sum("artifact__size_bytes")
+        )
+    }
+    moved = Transfer.objects.filter(
+        _nodes("entry__node", selection, targets),
+        entry__artifact__digest__in=digests,
+        ended_at__gte=period.since,
+        ended_at__lt=period.until,
+    ).order_by()
+    sums = moved.values_list("entry__artifact__digest").annotate(
+        size=Sum("bytes_moved"), took=Sum("seconds"), count=Count("pk")
+    )
+    done = {digest: (size, took, count) for digest, size, took, count in sums}
+    return {digest: Cost(*there.get(digest, (0, 0)), *done.get(digest, (0, 0.0, 0))) for digest in {*there, *done}}
+
+
+def _nodes(path: str, selection: Selection, targets: Targets) -> Q:
+    names = {"cluster": f"{path}__cluster__name", "pool": f"{path}__pool__name"}
+    cluster, _, pool = selection.pool.partition(".")
+    asked = {names["cluster"]: cluster, names["pool"]: pool} if selection.pool else {}
+    return targets_filter(targets, **names) & Q(**asked)

@@ -1,0 +1,1 @@
+"""The demo of ``make run``, through the services that people use."""

@@ -1,0 +1,1 @@
+"""Endpoints: from a document to pins, a gated Deployment and its rollouts."""

@@ -1,0 +1,177 @@
+"""Documents from REST and the browser: reading them, and applying them by the process that may."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import yaml
+from django.db import transaction
+
+from caches.domain.endpoints.reading import MOST_BYTES
+from caches.domain.endpoints.specs import EndpointReading, EndpointSpec, read_endpoint
+from caches.models import Rollout
+from caches.selectors.image_demand import held_reference
+from caches.services.endpoints.cache import cache_apply
+from controlplane.audit.services import Actor, audit_write
+from controlplane.clusters.gateway import Conflict, GatewayError, NotApplicable, NotFound, Refused
+from controlplane.clusters.models import Cluster
+from controlplane.clusters.registry import gateway_for
+from controlplane.errors import Clash, FieldError, HearthError, Invalid, Permanent, Transient
+from controlplane.operations.models import FINAL_STATES, Operation, OperationKind, OperationState
+from controlplane.operations.services import (
+    operation_acknowledge,
+    operation_fail,
+    operation_run,
+    operation_start,
+    operation_succeed,
+)
+from controlplane.serving.services import storable
+
+
+def manifest_read(text: str) -> Mapping[str, Any]:
+    """The one document of a YAML or JSON text; Invalid for anything else."""
+    problem = ""
+    documents: list[Any] = []
+    if len(text.encode("utf-8", "surrogatepass")) > MOST_BYTES:
+        problem = f"The manifest has more than {MOST_BYTES} bytes."
+    elif any(isinstance(token, (yaml.AliasToken, yaml.AnchorToken)) for token in _tokens(text)):
+        problem = "The manifest has anchors or aliases, which may stand for more than they show."
+    else:
+        try:
+            documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            problem = f"The manifest is no YAML: {str(error).splitlines()[0][:200]}."
+        if not problem and (len(documents) != 1 or not isinstance(documents[0], Mapping)):
+            problem = f"The manifest must hold one object, not {len(documents)}."
+    if problem:
+        wrong = FieldError("manifest", "endpoint:user:manifest", problem)
+        raise Invalid("endpoint:user:manifest", problem, next_step="Send one endpoint at a time.", errors=[wrong])
+    found: Mapping[str, Any] = documents[0]
+    document_read(found)
+    if storable(found) != found:
+        problem = "The manifest has zero bytes or halves of characters."
+        wrong = FieldError("manifest", "endpoint:user:manifest", problem)
+        raise Invalid("endpoint:user:manifest", problem, next_step="Send plain text.", errors=[wrong])
+    return found
+
+
+def _tokens(text: str) -> list[Any]:
+    try:
+        return list(yaml.scan(text, Loader=yaml.CSafeLoader))
+    except (yaml.YAMLError, ValueError):
+        return []  # the reading proper says what is wrong
+
+
+def document_read(document: Mapping[str, Any]) -> tuple[EndpointReading, EndpointSpec]:
+    """The document taken apart; Invalid with every field that is refused."""
+    reading = read_endpoint(document)
+    if reading.spec is None:
+        raise _refused(reading.refusals)
+    return reading, reading.spec
+
+
+def endpoint_apply(*, actor: Actor, cluster: Cluster, document: Mapping[str, Any]) -> Operation:
+    """Have the document applied, never by force; the Operation says how it went. Invalid as document_read."""
+    return _start(actor, cluster, document, document_read(document)[1])
+
+
+def rollout_rollback(*, actor: Actor, rollout_id: UUID) -> Operation:
+    """Have the endpoint's document ask for what this rollout served. Clash when it does so already."""
+    row = Rollout.objects.select_related("endpoint__cluster", "resolved_image").filter(pk=rollout_id).first()
+    if row is None or not row.parts:
+        raise Clash(
+            "rollout:user:nothing-to-go-back-to",
+            "It is not known any more what this rollout served.",
+            next_step="Change the endpoint's document.",
+        )
+    endpoint = row.endpoint
+    body = copy.deepcopy(endpoint.document)
+    worker = {**body.get("worker", {}), **row.parts.get("worker", {})}
+    if row.resolved_image is not None and row.resolved_image.moved_to and "image" in worker:
+        # Its tag names another digest by now; what it served was this one.
+        worker["image"] = held_reference(row.resolved_image)
+    body |= {name: value for name, value in row.parts.items() if name != "worker"}
+    if worker:
+        body["worker"] = worker
+    if body == endpoint.document:
+        raise Clash(
+            "rollout:user:serving-already",
+            f"{endpoint.full_name} asks for rollout {row.number}'s version already.",
+            next_step="Read the endpoint again.",
+        )
+    metadata = {"name": endpoint.name, "namespace": endpoint.namespace, "annotations": endpoint.annotations}
+    version = "inference.sagemaker.aws.amazon.com/v1"
+    document = {"apiVersion": version, "kind": endpoint.kind, "metadata": metadata, "spec": body}
+    return endpoint_apply(actor=actor, cluster=endpoint.cluster, document=document)
+
+
+def _start(actor: Actor, cluster: Cluster, document: Mapping[str, Any], spec: EndpointSpec) -> Operation:
+    name = f"{spec.namespace}/{spec.name}"
+    with transaction.atomic():
+        operation = operation_start(
+            actor=actor,
+            kind=OperationKind.ENDPOINT_APPLY,
+            subject_type="cluster",
+            subject_id=str(cluster.pk),
+            subject_name=f"{cluster.name} {name}",
+            params={"cluster_id": str(cluster.pk), "document": dict(document)},
+        )
+        audit_write(
+            actor=actor,
+            action="endpoint.apply",
+            object_type="endpoint",
+            object_id="",
+            object_name=name,
+            before=None,
+            after={"kind": spec.kind.value, "source": spec.source.text, "image": spec.image},
+            operation_id=operation.pk,
+        )
+    return operation
+
+
+def endpoint_apply_step(*, operation_id: UUID) -> bool:
+    """Apply it. True when the operation ended; Transient when the cluster does not answer."""
+    operation = Operation.objects.filter(pk=operation_id).first()
+    if operation is None or operation.state in FINAL_STATES:
+        return True
+    if operation.state == OperationState.CANCELING:
+        return operation_acknowledge(operation_id=operation_id, message="Nothing was applied.")
+    operation_run(operation_id=operation_id)
+    cluster = Cluster.objects.filter(pk=operation.params["cluster_id"]).first()
+    problem: HearthError
+    try:
+        if cluster is None:
+            raise NotFound("The cluster was removed meanwhile.")
+        if "cache" in operation.params:
+            cache_apply(gateway_for(cluster), operation.params)
+        else:
+            gateway_for(cluster).apply_endpoint(operation.params["document"])
+    except Clash as error:
+        problem = error
+    except Conflict as error:
+        held = ", ".join(error.managers) or "somebody else"
+        problem = Clash(
+            "endpoint:user:held-by-others",
+            f"{held} holds fields that this would change: {error}",
+            next_step="Change them where they are kept, for instance with kubectl apply; nothing is taken by force.",
+        )
+    except (Refused, NotApplicable, NotFound) as error:
+        problem = Permanent("endpoint:cluster:refused", str(error)[:500], next_step="Correct what the cluster names.")
+    except GatewayError as error:
+        raise Transient("endpoint:cluster:no-answer", str(error)[:500]) from error
+    else:
+        operation_succeed(operation_id=operation_id, result={}, message="Applied; the endpoint follows it.")
+        return True
+    return operation_fail(operation_id=operation_id, error=problem)
+
+
+def _refused(errors: Sequence[FieldError]) -> Invalid:
+    return Invalid(
+        "endpoint:user:refused",
+        " ".join(error.detail for error in errors)[:2000],
+        next_step="Correct the fields listed in errors.",
+        errors=errors,
+    )

@@ -1,0 +1,129 @@
+"""What a document would do, and what of it a round would refuse. The rounds' own code says it; all of it is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from caches.domain.endpoints.specs import EndpointReading, EndpointSpec
+from caches.domain.plans import Plan
+from caches.models import ModelVersion
+from caches.selectors.endpoint_targets import CacheTargets, cache_targets
+from caches.selectors.endpoints import namesake
+from caches.services.endpoints.documents import document_read
+from caches.services.endpoints.images import endpoint_image
+from caches.services.endpoints.jumpstart import served_spec
+from caches.services.endpoints.pins import pin_ensure
+from caches.services.endpoints.rollouts import rollout_begin
+from caches.services.endpoints.serving import ensure_image, name_taken
+from caches.services.endpoints.versions import Registered, version_of
+from caches.services.pin_specs import PinSpec
+from caches.services.pins import pin_preview
+from controlplane.clusters.gateway import Conflict, NotApplicable, Refused
+from controlplane.clusters.models import Cluster, ClusterType
+from controlplane.clusters.registry import gateway_for
+from controlplane.serving.models import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """``what`` does not go: "endpoint" (nothing is served), "weights" or "image"; ``why`` with what to do about it."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointPreview:
+    """What a document would do. ``plans`` are those of its pin where its version is known and would be warmed;
+    ``obstacles`` what the first round would say in the endpoint's status, as far as it is known now."""
+
+    reading: EndpointReading
+    targets: CacheTargets
+    digest: str
+    plans: tuple[Plan, ...]
+    obstacles: tuple[Obstacle, ...] = ()
+
+
+def endpoint_preview(*, cluster: Cluster, document: Mapping[str, Any]) -> EndpointPreview:
+    """What it would do. Writes nothing and does not ask the cluster; a source whose version nobody has registered yet
+    is asked whether it may be read, unless that takes an endpoint's token. Invalid with every field that is refused."""
+    reading, spec = document_read(document)
+    targets, now = cache_targets(cluster, spec), timezone.now()
+    with _undone():
+        # Before anything is locked: its source may take its time.
+        registered = version_of(cluster=cluster, spec=spec, with_token=False)
+    version = registered.version
+    obstacles = [*_closed(cluster, document), *_unregistered(registered)]
+    with _undone():
+        obstacles += _rounds(_endpoint(cluster, spec, document, now), spec, version, targets, now)
+    plans: tuple[Plan, ...] = ()
+    if version is not None and spec.cache.weights and targets.pools:
+        pools = tuple(pool.pk for pool in targets.pools)
+        plans = pin_preview(spec=PinSpec(version_id=version.pk, pool_ids=pools, node_selector=dict(targets.selector)))
+    digest = version.artifact.digest if version is not None and version.artifact is not None else ""
+    return EndpointPreview(reading, targets, digest, plans, tuple(obstacles))
+
+
+def _closed(cluster: Cluster, document: Mapping[str, Any]) -> Iterator[Obstacle]:
+    """A cluster that takes no documents at all; others are not asked by the process that serves pages."""
+    if cluster.type != ClusterType.LOCAL:
+        return
+    try:
+        gateway_for(cluster).apply_endpoint(document, dry_run=True)
+    except NotApplicable as error:
+        yield Obstacle("endpoint", str(error))
+
+
+def _unregistered(registered: Registered) -> Iterator[Obstacle]:
+    if registered.refused:
+        yield Obstacle("weights", registered.refused)
+
+
+def _rounds(
+    endpoint: Endpoint, spec: EndpointSpec, version: ModelVersion | None, targets: CacheTargets, now: datetime
+) -> Iterator[Obstacle]:
+    try:
+        name_taken(namesake(endpoint))
+        ensure_image()
+    except (Conflict, Refused) as error:
+        yield Obstacle("endpoint", str(error))
+    if version is not None and spec.cache.weights and targets.pools:
+        pinned = pin_ensure(endpoint=endpoint, spec=spec, version=version, targets=targets)
+        if pinned.no_room:
+            yield Obstacle("weights", pinned.no_room)
+    rollout = rollout_begin(endpoint=endpoint, spec=spec)
+    image = endpoint_image(
+        endpoint=endpoint,
+        spec=served_spec(spec, version),
+        rollout=rollout,
+        version=version,
+        targets=targets,
+        now=now,
+    )
+    if image.cache is not None and image.cache.state == "Failed":
+        yield Obstacle("image", image.cache.message)
+
+
+def _endpoint(cluster: Cluster, spec: EndpointSpec, document: Mapping[str, Any], now: datetime) -> Endpoint:
+    """The one that the document would change, with what it says; or a new one. Only for what is undone."""
+    names = {"cluster": cluster, "kind": spec.kind.value, "namespace": spec.namespace, "name": spec.name}
+    found = Endpoint.objects.filter(**names, gone_at__isnull=True, deleting_at__isnull=True).order_by("-pk").first()
+    if found is None:
+        found = Endpoint.objects.create(**names, uid="preview", observed_at=now)
+    found.document = dict(document["spec"])
+    return found
+
+
+@contextmanager
+def _undone() -> Iterator[None]:
+    """Whatever is written inside is taken back, and what would be sent when it commits is not."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)

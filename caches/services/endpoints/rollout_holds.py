@@ -1,0 +1,49 @@
+"""How long what a rollout replaced is kept: the document says it at first, a person may say otherwise."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from django.db import transaction
+from django.utils import timezone
+
+from caches.domain.endpoints.options import LONGEST_HOLD_SECONDS
+from caches.domain.rollouts import RolloutState
+from caches.models import Rollout
+from controlplane.audit.services import Actor, audit_write
+from controlplane.errors import Clash, FieldError, Invalid, Missing
+
+
+def rollout_hold(*, actor: Actor, rollout_id: UUID, seconds: int) -> Rollout:
+    """Keep the version before for so many seconds from now, whether that is longer or shorter than it was to be.
+
+    Clash while nothing is held; Invalid for a number that no document may say either.
+    """
+    if not 1 <= seconds <= LONGEST_HOLD_SECONDS:
+        wrong = FieldError("seconds", "rollout:user:seconds", f"It is held for 1 to {LONGEST_HOLD_SECONDS} seconds.")
+        raise Invalid(wrong.code, wrong.detail, next_step="Send another number.", errors=[wrong])
+    with transaction.atomic():
+        rows = Rollout.objects.select_for_update(no_key=True, of=("self",)).select_related("endpoint")
+        row = rows.filter(pk=rollout_id).first()
+        if row is None:
+            raise Missing("rollout:user:not-found", f"There is no rollout {rollout_id}.")
+        if row.state != RolloutState.HOLDING:
+            raise Clash(
+                "rollout:user:nothing-held",
+                f"Rollout {row.number} of {row.endpoint.full_name} is {row.state}: it holds no version before.",
+                next_step="Read it again.",
+            )
+        before, row.held_until = row.held_until, timezone.now() + timedelta(seconds=seconds)
+        row.released_at, row.released_by = None, ""
+        row.save(update_fields=["held_until", "released_at", "released_by", "updated_at"])
+        audit_write(
+            actor=actor,
+            action="rollout.hold",
+            object_type="rollout",
+            object_id=str(row.pk),
+            object_name=f"{row.endpoint.full_name} {row.number}",
+            before={"held_until": before.isoformat() if before else None},
+            after={"held_until": row.held_until.isoformat()},
+        )
+    return row

@@ -1,0 +1,185 @@
+"""Rollouts as rows: begun when a document asks for another version, taken step by step, opened and ended by people."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from caches.domain.endpoints.specs import EndpointSpec
+from caches.domain.rollouts import BEFORE_SWITCH, FINAL, RolloutFacts, RolloutState, Step, advance
+from caches.models import Rollout
+from caches.models.rollouts import FINAL_STATES, LIVE_STATES
+from controlplane.audit.services import SYSTEM, Actor, audit_write
+from controlplane.errors import Clash, Missing
+from controlplane.serving.models import Endpoint
+
+NEWER = "The endpoint's document asks for another version now."
+
+
+def rollout_begin(*, endpoint: Endpoint, spec: EndpointSpec) -> Rollout:
+    """The rollout to what the document asks for: the one there is, or a new one that supersedes what is under way."""
+    newest = Rollout.objects.filter(endpoint=endpoint).order_by("-number").first()
+    if newest is not None and (newest.source, newest.image) == spec.served and newest.state not in _NOT_ITS_WAY:
+        return newest
+    with transaction.atomic():
+        # One at a time for an endpoint; a second process finds what the first one made.
+        Endpoint.objects.select_for_update(no_key=True).get(pk=endpoint.pk)
+        again = Rollout.objects.filter(endpoint=endpoint).order_by("-number").first()
+        if again is not None and again != newest:
+            return again
+        now = timezone.now()
+        before = serving(endpoint)
+        back = _within_reach(before, spec)
+        for row in Rollout.objects.filter(endpoint=endpoint, state__in=LIVE_STATES):
+            _end(row, RolloutState.SUPERSEDED, "NewerSpec", NEWER, now)
+        if before is not None and before.state == RolloutState.HOLDING and back not in (None, before):
+            message = "The endpoint went back to the version before."
+            _end(before, RolloutState.ROLLED_BACK, "RolledBack", message, now)
+        last = Rollout.objects.filter(endpoint=endpoint).aggregate(last=Max("number"))["last"]
+        made = Rollout.objects.create(
+            endpoint=endpoint,
+            number=(last or 0) + 1,
+            generation=endpoint.generation,
+            source=spec.source.text,
+            image=spec.image,
+            parts=served_parts(endpoint),
+            state_since=now,
+            **_return(before, back, now),
+        )
+        _audit(SYSTEM, "rollout.begin", made, None, {"source": made.source, "image": made.image})
+    return made
+
+
+_NOT_ITS_WAY = (RolloutState.SUPERSEDED, RolloutState.ROLLED_BACK)
+
+
+def _within_reach(before: Rollout | None, spec: EndpointSpec) -> Rollout | None:
+    """The rollout that served what is asked for, where its pods may still be there: what serves, or what that one is
+    about to replace, failed to replace, or replaced and holds."""
+    if before is None:
+        return None
+    near = [before] if before.state == RolloutState.DONE else [before, before.previous]
+    for row in near:
+        if row is not None and row.state != RolloutState.FAILED and (row.source, row.image) == spec.served:
+            return row
+    return None
+
+
+def _return(before: Rollout | None, back: Rollout | None, now: datetime) -> dict[str, Any]:
+    """What a new rollout takes over. Going back, it runs the very image of then, whatever its tag names by now, and
+    its pods carry the number of then, so that none that is still there is replaced."""
+    if before is None or back is None:
+        return {"previous": before}
+    same = {"resolved_image": back.resolved_image, "pods_number": back.pods_number or back.number}
+    if back != before:
+        return {**same, "previous": before}
+    # It serves: nothing has to be waited for.
+    opened = {"state": RolloutState.SWITCHING, "opened_at": now, "version": before.version}
+    return {**same, **opened, "previous": before.previous}
+
+
+def served_parts(endpoint: Endpoint) -> dict[str, Any]:
+    """The fields of the stored document that say what is served, and nothing that may hold a secret."""
+    document = endpoint.document
+    parts = {name: document[name] for name in ("modelSourceConfig", "model", "modelVersion") if name in document}
+    image = document.get("worker", {}).get("image")
+    return {**parts, "worker": {"image": image}} if image else parts
+
+
+def serving(endpoint: Endpoint) -> Rollout | None:
+    """What the Deployment is about: the last one whose gate opened."""
+    opened = Rollout.objects.filter(endpoint=endpoint, opened_at__isnull=False)
+    rows = opened.select_related("version__artifact", "previous__resolved_image").defer("version__artifact__manifest")
+    return rows.order_by("-number").first()
+
+
+def rollout_step(*, rollout: Rollout, facts: RolloutFacts) -> Rollout:
+    """Take one step, if the rollout still is where the facts saw it; then it is read again."""
+    if facts.state in FINAL:
+        return rollout
+    step = advance(facts)
+    changes = _changes(rollout, step, facts.now)
+    if changes:
+        with transaction.atomic():
+            rows = Rollout.objects.filter(pk=rollout.pk, state=facts.state)
+            won = rows.update(**changes, updated_at=facts.now)
+            if won and step.state is not facts.state:
+                before, after = {"state": str(facts.state)}, {"state": str(step.state), "message": step.message}
+                _audit(SYSTEM, f"rollout.{step.state.lower()}", rollout, before, after)
+        rollout.refresh_from_db()
+    return rollout
+
+
+def _changes(rollout: Rollout, step: Step, now: datetime) -> dict[str, Any]:
+    message = step.message[:1000]
+    changes: dict[str, Any] = {}
+    if (rollout.reason, rollout.message) != (step.reason, message):
+        changes = {"reason": step.reason, "message": message}
+    if rollout.state == step.state:
+        return changes
+    changes |= {"state": step.state, "state_since": now, "reason": step.reason, "message": message}
+    if step.state is RolloutState.WARMING and rollout.warming_at is None:
+        changes["warming_at"] = now
+    if rollout.state in BEFORE_SWITCH and step.state is RolloutState.SWITCHING:
+        changes["opened_at"] = now
+    if step.state is RolloutState.HOLDING:
+        # What opened the gate ends no hold.
+        changes |= {"held_until": step.held_until, "released_at": None}
+    if step.state in FINAL:
+        changes["ended_at"] = now
+    return changes
+
+
+def rollout_release(*, actor: Actor, rollout_id: UUID) -> Rollout:
+    """Open the gate of one that waits, or end the hold of the version before. Twice is once; Clash when it ended."""
+    with transaction.atomic():
+        row = _locked(rollout_id)
+        if row.state in FINAL_STATES or row.state == RolloutState.SWITCHING:
+            raise Clash(
+                "rollout:user:nothing-to-release",
+                f"Rollout {row.number} of {row.endpoint.full_name} is {row.state}: it waits for nobody.",
+                next_step="Read it again.",
+            )
+        if row.released_at is None:
+            row.released_at, row.released_by = timezone.now(), str(actor)[:150]
+            row.save(update_fields=["released_at", "released_by", "updated_at"])
+            _audit(actor, "rollout.release", row, {"state": row.state}, {"released": True})
+    return row
+
+
+def endpoint_rollouts_end(*, endpoint: Endpoint, message: str) -> None:
+    """Nothing goes on for an endpoint that goes away."""
+    now = timezone.now()
+    for row in Rollout.objects.filter(endpoint=endpoint).exclude(state__in=FINAL_STATES):
+        _end(row, RolloutState.SUPERSEDED, "Deleted", message, now)
+
+
+def _end(row: Rollout, state: RolloutState, reason: str, message: str, now: datetime) -> None:
+    Rollout.objects.filter(pk=row.pk, state=row.state).update(
+        state=state, state_since=now, ended_at=now, reason=reason, message=message, updated_at=now
+    )
+
+
+def _locked(rollout_id: UUID) -> Rollout:
+    rows = Rollout.objects.select_for_update(no_key=True, of=("self",)).select_related("endpoint__cluster")
+    row = rows.filter(pk=rollout_id).first()
+    if row is None:
+        raise Missing("rollout:user:not-found", f"There is no rollout {rollout_id}.")
+    return row
+
+
+def _audit(actor: Actor, action: str, row: Rollout, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+    audit_write(
+        actor=actor,
+        action=action,
+        object_type="rollout",
+        object_id=str(row.pk),
+        object_name=f"{row.endpoint.full_name} {row.number}",
+        before=before,
+        after=after,
+    )

@@ -1,0 +1,1 @@
+"""Container images: resolved, held on nodes, revoked."""

@@ -1,0 +1,1 @@
+"""Launches: what observers tell, assembled into rows; and trials that provoke them."""

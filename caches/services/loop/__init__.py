@@ -1,0 +1,1 @@
+"""The control loop's round of a pool, step by step."""
