@@ -57,7 +57,7 @@ kube-binaries: .venv/.kube ## build Kubernetes for run-kube and the tests; five 
 	@$(bin)/python -m controlplane.embedded.kube binaries
 
 bench: .venv ## measurements; slow, assert nothing about time
-	@$(bin)/pytest -m bench -p no:randomly --timeout 0 tests/bench $(ARGS)
+	@$(bin)/pytest -m bench -p no:randomly --timeout 0 $(if $(filter tests/%,$(ARGS)),,tests/bench) $(ARGS)
 
 lock: .venv/.bootstrap ## recompile requirements/ from pyproject.toml
 	@tools/lock.sh $(uv) $(ARGS)

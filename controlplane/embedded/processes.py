@@ -16,11 +16,12 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from controlplane.embedded import records, spawn
+from controlplane.embedded import ends, records, spawn
 from controlplane.embedded.problems import EmbeddedError, tail
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,15 +152,13 @@ class Supervisor:
     def kill(self, name: str) -> None:
         """End a process and its group without warning, as a fault; ``check`` starts it again."""
         child = self._children[name]
-        records.signal_group(child.process.pid, signal.SIGKILL)
-        child.process.wait(timeout=60)
+        _kill(child.process)
 
     def forget(self, name: str) -> None:
         """End a process and its group without warning, and for good."""
         child = self._children.pop(name)
         self._batches = [[other for other in batch if other is not child] for batch in self._batches]
-        records.signal_group(child.process.pid, signal.SIGKILL)
-        child.process.wait(timeout=60)
+        _kill(child.process)
         records.remove(self._pids, name)
 
     def restart(self, name: str) -> None:
@@ -224,16 +223,13 @@ class Supervisor:
     def _end(self, children: Sequence[Child]) -> None:
         """Ask all at once, then wait for each; what does not listen is killed, with what is left of its group."""
         for child in children:
-            if child.process.poll() is None:
+            if not ends.has_ended(child.process):
                 records.signal_group(child.process.pid, child.spec.stop_signal)
         asked = time.monotonic()
         for child in children:
-            try:
-                child.process.wait(timeout=max(0.0, asked + child.spec.stop_within - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                records.signal_group(child.process.pid, signal.SIGKILL)
-                child.process.wait(timeout=60)
-            records.signal_group(child.process.pid, signal.SIGKILL)
+            left = asked + child.spec.stop_within - time.monotonic()
+            records.wait_until(partial(ends.has_ended, child.process), left)
+            _kill(child.process)
 
     # -- the state as a whole ----------------------------------------------------------------------------------
 
@@ -308,6 +304,12 @@ def holder(state: Path) -> int | None:
 
 def _lock_file(state: Path) -> Path:
     return state / "supervisor.lock"
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process and what is left of its group; EmbeddedError if it stays."""
+    records.signal_group(process.pid, signal.SIGKILL)
+    ends.await_end(process)
 
 
 def _reason(code: int) -> str:

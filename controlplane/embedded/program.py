@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from controlplane.embedded import ports, spawn
+from controlplane.embedded import ends, ports, spawn
 from controlplane.embedded.files import write_private
 from controlplane.embedded.problems import EmbeddedError, tail
 from controlplane.embedded.processes import ROOT, AlreadyRunning, Spec, holder
@@ -249,7 +249,7 @@ def _command(options: Options, env: Mapping[str, str], name: str, *arguments: st
         process.wait()
     except BaseException:
         process.kill()
-        process.wait()
+        ends.await_end(process)
         raise
     if process.returncode:
         raise EmbeddedError(f"'manage.py {name}' failed. Its last words, from {log}:\n{tail(log)}")

@@ -119,6 +119,18 @@ def test_it_kills_what_does_not_listen(tmp_path: Path) -> None:
     assert gone(pid, within=0)
 
 
+@pytest.mark.parametrize("code", ["import time; time.sleep(600)", "pass"])
+def test_it_ends_also_where_an_interrupt_came_while_it_looked_at_a_process(tmp_path: Path, code: str) -> None:
+    with Supervisor(tmp_path / "state") as supervisor:
+        supervisor.start(Spec("one", [sys.executable, "-c", code], ready=lambda: True))
+        pid, process = supervisor.pid("one"), supervisor._children["one"].process
+        # An exception in the one moment between taking the lock and giving it back.
+        process._waitpid_lock.acquire()  # type: ignore[attr-defined]
+        if code == "pass":
+            assert gone(pid) and process.poll() is None, "the program itself would never know"
+    assert gone(pid, within=0) and process.returncode == (0 if code == "pass" else -signal.SIGTERM)
+
+
 def test_it_gives_up_on_a_process_that_cannot_start_and_shows_its_last_words(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", "import sys; sys.exit('no such model')"]
     with Supervisor(tmp_path) as supervisor, pytest.raises(EmbeddedError, match=r"exit code 1[\s\S]*no such model"):
