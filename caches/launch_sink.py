@@ -11,7 +11,7 @@ from caches.domain.launches.events import CONTAINER, event_observations
 from caches.domain.launches.observations import Observation
 from caches.services.launches.ingest import Sighting, launches_ended, sightings_record
 from caches.services.launches.pod_events import pod_events_observe
-from caches.services.launches.pods import pods_missing, pods_observe
+from caches.services.launches.pods import logs_follow, pods_missing, pods_observe
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import ClusterEvent, EventType, Kind, Observed, WatchEvent
 from controlplane.clusters.models import Cluster
@@ -61,6 +61,6 @@ def _engines(cluster_id: UUID, events: Iterable[ClusterEvent]) -> None:
     if not runs:
         return
     name = Cluster.objects.values_list("name", flat=True).get(pk=cluster_id)
-    sightings_record(
-        items=[Sighting(cluster_id, name, uid, CONTAINER, run, tuple(seen)) for (uid, run), seen in runs.items()]
-    )
+    items = [Sighting(cluster_id, name, uid, CONTAINER, run, tuple(seen)) for (uid, run), seen in runs.items()]
+    sightings_record(items=items)
+    logs_follow(items=items)

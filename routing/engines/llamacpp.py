@@ -1,22 +1,28 @@
 """``python -m routing.engines.llamacpp --weights FOLDER --name NAME``: llama.cpp as a server, on the CPU.
 
 An OpenAI API with streaming, cached tokens in its usage, and /metrics. It keeps one prompt in each of its slots: that
-is its prefix cache. Prompts are never logged. Needs the wheel ``xllamacpp``.
+is its prefix cache. Its start is logged, until it serves; prompts never are. Needs the wheel ``xllamacpp``.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 SLOTS, SLOT_TOKENS = 4, 2048
 OUTPUT_TOKENS = 64  # where a request does not say
 HTTP_THREADS = 8
 EXIT_UNFIT = 3
+# llama.cpp's own levels: what it says of its start, and nothing at all.
+TOLD_STARTING, TOLD_SERVING = 4, -1
 
 
 class Unfit(Exception):
@@ -48,11 +54,16 @@ def serve(options: argparse.Namespace) -> None:
     # Prompts that left their slot are gone: what is measured is the cache of the slots alone.
     parameters.cache_ram_mib = 0
     parameters.endpoint_metrics, parameters.ui = True, False
-    parameters.verbosity = -1
+    quieten = _quieten_of(xllamacpp)
+    parameters.verbosity = TOLD_STARTING if quieten is not None else TOLD_SERVING
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
+    # llama.cpp counts from its first line on: this one says when that is.
+    print(f"{datetime.now(UTC).isoformat(timespec='microseconds')} 0.00.000.000 I llama.cpp begins", flush=True)
     server = xllamacpp.Server(parameters)
+    if quieten is not None:
+        quieten(TOLD_SERVING)
     address = urlsplit(server.listening_address).netloc
     print(f"llama.cpp on {address}", flush=True)
     if options.address_file is not None:
@@ -60,6 +71,17 @@ def serve(options: argparse.Namespace) -> None:
         made.write_text(address)
         made.replace(options.address_file)
     stopped.wait()
+
+
+def _quieten_of(xllamacpp: Any) -> Callable[[int], object] | None:
+    """What sets how much is logged from now on: requests are not to be. None where the wheel has no such thing, and
+    then nothing is logged from the beginning."""
+    try:
+        found = ctypes.CDLL(xllamacpp.xllamacpp.__file__)["_Z30common_log_set_verbosity_tholdi"]
+    except (AttributeError, OSError, TypeError):
+        return None
+    found.argtypes, found.restype = [ctypes.c_int], None
+    return found
 
 
 def main() -> int:

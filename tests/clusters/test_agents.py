@@ -53,7 +53,7 @@ class World:
         self.now = 1000.0
         self.supervisor = Supervisor(self.fleet, agent=["agent"], say=self.said.append)
 
-    def start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> Process:
+    def start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, output: int | None = None) -> Process:
         self.started.append(Process(argv))
         return self.started[-1]
 

@@ -16,8 +16,8 @@ import pytest
 
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.endpoints import EndpointName, ObservedEndpoint
-from controlplane.clusters.gateway import ClusterEvent, Kind
-from controlplane.clusters.local import leases
+from controlplane.clusters.gateway import ClusterEvent, Kind, NotFound
+from controlplane.clusters.local import engine_logs, leases
 from controlplane.clusters.local.engines import Engines
 from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.clusters.local.gateway import LocalGateway
@@ -35,13 +35,14 @@ from controlplane.errors import Invalid
 from tests.contracts.observing import DIGEST
 from tests.waiting import until
 
-OTHER = "sha256:" + "b2" * 32
+OTHER, UID = "sha256:" + "b2" * 32, "01234567-89ab-cdef-0123-456789abcdef"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes that end with their parent")
 # Says where it "answers", remembers its process id, and lives until somebody ends it or a file "crash" is there.
 SERVES = """
 while [ $# -gt 1 ]; do [ "$1" = --address-file ] && file="$2"; shift; done
 echo $$ >>"$(dirname "$file")/pids"
-[ -e "$0.crash" ] && exit 7
+echo "engine $$ begins" >&2
+[ -e "$0.crash" ] && echo "no such \t model" && exit 7
 printf 127.0.0.1:$$ >"$file.new" && mv "$file.new" "$file"
 exec sleep 600
 """
@@ -173,6 +174,16 @@ def test_an_engine_that_dies_is_the_same_one_when_it_is_back(here: Here) -> None
     again = [("Started", 1), ("Ready", 1)]
     assert runs == [*first, ("BackOff", 0), *again]
     assert any("was killed by SIGKILL" in line for line in here.said)
+    logs = [here.gateway.logs(before.uid, 1000, restart_count=run).decode() for run in (0, 1, None)]
+    begun = [f"engine {pid} begins\n" for pid in here.pids(before)]
+    assert logs == [*begun, begun[1]], "each run has its own, and the latest is meant where none is named"
+    assert here.gateway.logs(before.uid, 6, restart_count=0) == b"engine"
+    endpoint_end(here.fleet.store, "chat")
+    here.until(lambda seen: not seen, "it is gone")
+    assert here.gateway.logs(before.uid, 1000, restart_count=0), "logs are read later"
+    for uid, run in ((before.uid, 2), (OTHER[7:], 0), (f"../{before.uid}", 0), ("", None)):
+        with pytest.raises(NotFound):
+            here.gateway.logs(uid, 10, restart_count=run)
     assert (here.folder / "ensures.calls").read_text().count("--digest") == 1, "the weights are in use all the time"
 
 
@@ -184,8 +195,23 @@ def test_one_that_cannot_start_is_tried_again_later_each_time(here: Here) -> Non
     assert not engine.ready and engine.address == "" and engine.restart_count == 1
     pauses = [float(line.rpartition(" in ")[2].removesuffix(" s")) for line in here.said if "ended with code 7" in line]
     assert pauses[:2] == [0.5, 1.0]
+    assert any(line.endswith(" wrote: no such   model") for line in here.said)
     (here.folder / "serves.crash").unlink()
     here.until_ready(1)
+
+
+def test_only_the_latest_logs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_logs, "MOST_FILES", 3)
+    for run in range(5):
+        with engine_logs.log_opened(tmp_path, UID, run) as log:
+            os.write(log, b"x" * 5000 + b"\n\n")
+        os.utime(tmp_path / "engine-logs" / f"{UID}.{run}.log", (run, run))
+    assert sorted(path.name for path in (tmp_path / "engine-logs").iterdir()) == [
+        f"{UID}.{run}.log" for run in (2, 3, 4)
+    ]
+    assert engine_logs.last_words(tmp_path, UID, 4) == "x" * 300 and engine_logs.last_words(tmp_path, UID, 0) == ""
+    with engine_logs.log_opened(tmp_path, UID, 4):
+        assert engine_logs.log_read(tmp_path, UID, 4, 10) == b"", "a run that is tried again begins anew"
 
 
 def test_weights_that_are_not_there_start_nothing(here: Here) -> None:

@@ -49,6 +49,7 @@ def phases(name: str, started: str | None = None) -> tuple[float | None, float |
         ("llama-cpp", "llama.cpp"),
         ("llama-cpp-2025", "llama.cpp"),
         ("llama-cpp-draft", "llama.cpp"),
+        ("llama-cpp-wheel", "llama.cpp"),
         ("unknown", None),
     ],
 )
@@ -76,6 +77,9 @@ def test_it_knows_each_runtime(name: str, runtime: str | None) -> None:
         ("tgi-json", "2026-03-09T05:07:40", 40.5 - 24.5, 24.5),
         ("triton-trtllm", "2026-02-03T09:59:58", 62.5 - 40, 40),
         ("llama-cpp-2025", "2026-01-05T10:00:00", 12.25 - 9, 9),
+        # A count that one line ties to the calendar: not from the process's start, but from a moment that is said.
+        ("llama-cpp-wheel", "2026-11-30T10:00:01", 0.5 + 2.7 - 2.5, 2.5),
+        ("llama-cpp-wheel", None, None, 2.5),
         # Where the load ends cannot be told.
         ("llama-cpp-draft", "2026-01-05T10:00:00", None, None),
         ("unknown", "2026-01-05T10:00:00", None, None),
@@ -123,6 +127,11 @@ def test_windows_line_ends_and_broken_bytes_change_nothing(name: str) -> None:
 def test_a_load_over_new_year_without_a_year_is_not_negative() -> None:
     log = read("vllm-v0").replace(b"02-07 19:23", b"12-31 23:59").replace(b"02-07 19:24", b"01-01 00:00")
     assert assemble(log_observations(log)).seconds(Phase.WEIGHTS_LOAD) is None
+
+
+def test_a_count_at_the_end_of_the_calendar_is_tied_to_nothing() -> None:
+    log = read("llama-cpp-wheel").replace(b"2026-11-30", b"9999-12-31").replace(b"T10:00:01", b"T23:59:59")
+    assert assemble(log_observations(log)).seconds(Phase.WEIGHTS_LOAD) == pytest.approx(2.5)
 
 
 def test_it_reads_no_more_than_it_may_and_no_line_takes_long() -> None:

@@ -15,11 +15,16 @@ from typing import Any
 
 import pytest
 
+from caches.domain.launches.events import event_observations
+from caches.domain.launches.log_lines import MOST_BYTES
+from caches.domain.launches.logs import log_observations
+from caches.domain.launches.timeline import assemble
+from caches.domain.launches.words import Observer, Phase, PhaseState
 from caches.domain.manifests import manifest_build
 from caches.services.demo.gguf import ModelShape, gguf_bytes
 from caches.sources.filesystem import FilesystemSource
 from controlplane.clusters.documents import ConnectionSpec, Consumer, Origin, SourceType
-from controlplane.clusters.gateway import Kind
+from controlplane.clusters.gateway import ClusterEvent, Kind
 from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.clusters.local.gateway import LocalGateway
 from controlplane.clusters.local.serving import endpoint_end, endpoint_serve
@@ -77,6 +82,32 @@ def asked(address: str, path: str, body: bytes | None = None) -> Any:
         return json.load(answer)
 
 
+def measured(fleet: LocalFleet, engine: Consumer) -> None:
+    """Inside the engine every phase is measured, from the latest run's events and log."""
+    gateway, run = LocalGateway(fleet.folder), engine.restart_count
+
+    def log() -> bytes:
+        return gateway.logs(engine.uid, MOST_BYTES, restart_count=run)
+
+    until(lambda: b"listening on http" in log(), "the log is whole", seconds=PATIENCE)
+    seen = log_observations(log())
+    for event in gateway.list(Kind.EVENT).items:
+        if isinstance(event, ClusterEvent) and event.object_uid == engine.uid:
+            told = event_observations(event.reason, event.at, event.message, event.restart_count)
+            seen += [one for of, one in told if of == run]
+    timeline = assemble(seen)
+    inside = (Phase.INITIALISATION, Phase.WEIGHTS_LOAD, Phase.HEALTH_CHECKS)
+    seconds = [one for phase in inside if (one := timeline.seconds(phase)) is not None]
+    assert len(seconds) == 3, timeline.phases
+    assert timeline.ready_seconds is not None and min(seconds) >= 0 < sum(seconds) <= timeline.ready_seconds
+    assert {one.observer for one in timeline.phases if one.phase in inside} == {
+        Observer.RUNTIME_LOG,
+        Observer.READINESS,
+    }
+    unknown = [one.phase for one in timeline.phases if one.state is PhaseState.UNKNOWN]
+    assert Phase.IMAGE_PULL in unknown and not {*unknown} & {*inside}, "an engine has no image"
+
+
 def processes(uid: str) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -102,8 +133,11 @@ def test_an_endpoint_is_served_from_the_nodes_own_copies(fleet: LocalFleet, tmp_
         assert outcome["found"] == "miss" and outcome["source"] == "disk"
         (model,) = asked(engine.address, "/v1/models")["data"]
         assert (model["id"], model["owned_by"]) == ("ember", "llamacpp")
+        measured(fleet, engine)
     body = json.dumps({"prompt": "hello", "max_tokens": 2}).encode()
     assert asked(first.address, "/v1/completions", body)["usage"]["completion_tokens"] == 2
+    written = LocalGateway(fleet.folder).logs(first.uid, MOST_BYTES)
+    assert b"print_timing" not in written and b"processing task" not in written, "nothing is written of requests"
 
     (pid,) = processes(first.uid)
     os.kill(pid, signal.SIGKILL)
@@ -111,6 +145,7 @@ def test_an_endpoint_is_served_from_the_nodes_own_copies(fleet: LocalFleet, tmp_
     again = next(one for one in ready(fleet, 2) if one.uid == first.uid)
     assert again == replace(first, restart_count=1, address=again.address)
     assert asked(again.address, "/v1/models")["data"][0]["id"] == "ember"
+    measured(fleet, again)
 
     endpoint_end(fleet.store, "chat")
     until(lambda: not engines(fleet), "they are gone", seconds=PATIENCE)

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from caches.domain.launches.words import EventClass
 from caches.launch_sink import LaunchSink
-from caches.models import Launch, LaunchObservation
+from caches.models import Launch, LaunchLog, LaunchObservation
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import ClusterEvent, EventType, Kind, WatchEvent
 from controlplane.serving.models import Instance
@@ -72,6 +72,23 @@ def test_an_engine_that_is_removed_has_ended_and_what_was_ready_stays_ready() ->
     states = {launch.pod_uid: (launch.state, launch.end_reason) for launch in Launch.objects.all()}
     assert states == {"e-1": ("Ready", "Deleted"), "e-2": ("Ended", "Deleted")}
     assert Launch.objects.get(pod_uid="e-1").ended_at == now + timedelta(minutes=1)
+
+
+def test_an_engine_s_log_is_due_once_it_is_ready_or_has_ended_and_no_listing_of_pods_ends_it() -> None:
+    now = timezone.now()
+    sink, cluster = LaunchSink(), str(factories.cluster().pk)
+    starts, crash = a_start(now), event("BackOff", now + timedelta(seconds=9), run=1, message="killed")
+    sink.relisted(
+        cluster, Kind.EVENT, (starts[0], event("Started", now, run=1), event("Scheduled", now, uid="e-2")), now
+    )
+    assert {one.state for one in LaunchLog.objects.all()} == {""}
+    sink.changed(cluster, watched(Kind.EVENT, *starts, crash), now)
+    sink.relisted(cluster, Kind.POD, (), now)
+    settle()
+    due = LaunchLog.objects.filter(state="Due").values_list("launch__pod_uid", "launch__restart_count")
+    assert sorted(due) == [("e-1", 0), ("e-1", 1)]
+    ended = Launch.objects.exclude(ended_at=None).values_list("pod_uid", "restart_count", "end_reason")
+    assert list(ended) == [("e-1", 1, "killed")], "engines are no pods"
 
 
 def test_events_of_other_things_are_no_launches() -> None:

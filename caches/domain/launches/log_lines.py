@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 MOST_BYTES = 1024 * 1024
@@ -54,6 +54,20 @@ def lines_of(data: bytes) -> Iterator[Line]:
         text = _COLOURS.sub("", raw[: 2 * MOST_CHARACTERS])[:MOST_CHARACTERS]
         if text.strip():
             yield _line(text)
+
+
+def placed(lines: Sequence[Line]) -> Sequence[Line]:
+    """Lines that only count at their moments of the calendar, where one line says both: it ties the count to it."""
+    tie = next((one for one in lines if one.at is not None and one.elapsed is not None), None)
+    if tie is None or tie.at is None or tie.elapsed is None:
+        return lines
+    try:
+        return [
+            replace(one, at=tie.at + (one.elapsed - tie.elapsed)) if one.at is None and one.elapsed is not None else one
+            for one in lines
+        ]
+    except OverflowError:  # a moment at the end of the calendar
+        return lines
 
 
 def _line(text: str) -> Line:

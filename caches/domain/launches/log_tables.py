@@ -87,7 +87,7 @@ LLAMA_CPP = RuntimeTable(
         r"\bllama_new_context_with_model: n_ctx\b",
         r"\bwarming up the model with an empty run\b",
     ),
-    serving=re.compile(r"(?<!HTTP )server is listening on http|\ball slots are idle"),
+    serving=re.compile(r"(?<!HTTP )server is listening on http|\binit: listening on http|\ball slots are idle"),
     unclear=re.compile(r"\bloading (?:draft|speculative) model\b"),
     first_loaded_only=True,
     stamps_from_start=True,

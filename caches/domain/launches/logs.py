@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from caches.domain.launches.log_lines import Line, lines_of
+from caches.domain.launches.log_lines import Line, lines_of, placed
 from caches.domain.launches.log_tables import TABLES, RuntimeTable
 from caches.domain.launches.observations import LONGEST_SECONDS, Observation
 from caches.domain.launches.words import Clock, Mark, Observer, Phase
@@ -31,7 +31,7 @@ class LogReading:
 
 def log_observations(data: bytes) -> list[Observation]:
     """What the log says, as observations on the node's clock; empty for what is not known for certain."""
-    lines = list(lines_of(data))
+    lines = placed(list(lines_of(data)))
     table = runtime_of(lines)
     if table is None:
         return []

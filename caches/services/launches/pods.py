@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from caches.domain.launches.events import CONTAINER as ENGINE
 from caches.domain.launches.observations import Observation
 from caches.domain.launches.pods import latest_run, pod_observations, run_began
 from caches.domain.launches.words import Mark, Observer, launch_id
 from caches.models import Launch, LaunchLog
 from caches.selectors.launches.observations import observations_by_launch
 from caches.services.launches.ingest import Sighting, sightings_record
-from controlplane.clusters.models import Cluster, Node
+from controlplane.clusters.models import Cluster, ClusterType, Node
 from controlplane.clusters.pod_runs import ObservedPod
 from controlplane.serving.models import Endpoint
 
@@ -56,8 +57,9 @@ def pods_observe(*, cluster_id: UUID, items: Sequence[ObservedPod], at: datetime
 
 
 def pods_missing(*, cluster_id: UUID, present: Collection[str], at: datetime) -> int:
-    """After a complete listing: whatever had not ended and is not in it has."""
+    """After a complete listing: whatever had not ended and is not in it has. Engines of a local fleet are no pods."""
     going_on = Launch.objects.filter(cluster_id=cluster_id, log__isnull=False, ended_at__isnull=True)
+    going_on = going_on.exclude(cluster__type=ClusterType.LOCAL, container=ENGINE)
     rows = going_on.exclude(pod_uid__in=list(present)).select_related("cluster").defer("phases")
     items = [
         Sighting(cluster_id, row.cluster.name, row.pod_uid, row.container, row.restart_count, (_deleted(at),))
@@ -158,10 +160,14 @@ def _is_ready_again(one: Observation, ready_at: datetime | None) -> bool:
 
 
 def _record(items: Sequence[Sighting]) -> int:
-    """And have the logs of those read that are ready or have ended."""
     new = sightings_record(items=items)
+    logs_follow(items=items)
+    return new
+
+
+def logs_follow(*, items: Sequence[Sighting]) -> None:
+    """Have the logs of these launches read once they are ready or have ended."""
     logs = [LaunchLog(launch_id=item.id) for item in items if item.observations]
     LaunchLog.objects.bulk_create(sorted(logs, key=lambda one: one.launch_id), ignore_conflicts=True)
     due = [item.id for item in items if any(one.mark in _ENDS for one in item.observations)]
     LaunchLog.objects.filter(launch_id__in=due, state="").update(state="Due")
-    return new

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import Kind
+from controlplane.clusters.local.engine_logs import last_words, log_opened
 from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.clusters.local.link import event_put
 from controlplane.clusters.local.nodes import LocalNode, node_folder
@@ -135,6 +136,8 @@ class Engines:
         if (ended := process.note_end()) is not None:
             self._say(ended)
             if running.ensured:
+                if said := last_words(self._fleet.folder, engine.uid, engine.restart_count):
+                    self._say(f"the last that engine {process.name} wrote: {said}")
                 self._event(engine, "BackOff", ended, engine.restart_count)
             else:
                 self._event(engine, "EnsureFailed", ended, engine.restart_count + running.served)
@@ -162,7 +165,12 @@ class Engines:
         try:
             (folder / "model").mkdir(parents=True, exist_ok=True)
             (folder / "address").unlink(missing_ok=True)
-            running.process.start(argv, env={**agent_environment(os.environ), "POD_NAME": name}, cwd=ROOT)
+            env = {**agent_environment(os.environ), "POD_NAME": name}
+            if running.ensured:
+                with log_opened(self._fleet.folder, engine.uid, engine.restart_count + running.served) as log:
+                    running.process.start(argv, env=env, cwd=ROOT, output=log)
+            else:
+                running.process.start(argv, env=env, cwd=ROOT)
         except (OSError, subprocess.SubprocessError) as error:
             self._say(f"engine {name} cannot start ({error}); trying again in {running.process.back_off():g} s")
             return False

@@ -1,5 +1,5 @@
-"""ClusterGateway on the local fleet's store. Images, workloads and logs are NotApplicable: its supervisor runs engines
-for the endpoints that ``fleet serve`` puts there, and nobody else's."""
+"""ClusterGateway on the local fleet's store. Images and workloads are NotApplicable: its supervisor runs engines for
+the endpoints that ``fleet serve`` puts there, and nobody else's."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from controlplane.clusters.gateway import (
 )
 from controlplane.clusters.local import database, leases, manifests, nodes, secrets
 from controlplane.clusters.local.endpoints import QUIET_KINDS, LocalEndpoints
+from controlplane.clusters.local.engine_logs import log_read
 from controlplane.clusters.local.serving import observed_endpoint
 from controlplane.clusters.local.store import KEEP_CHANGES, Store, Stored
 
@@ -193,7 +194,8 @@ class LocalGateway(LocalEndpoints):
         container: str = "",
         restart_count: int | None = None,
     ) -> bytes:
-        _no("logs")
+        with self._store.read():
+            return log_read(self.fleet, consumer_uid, restart_count, max_bytes)
 
 
 def _no(what: str) -> NoReturn:

@@ -26,16 +26,21 @@ def agent_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in withheld}
 
 
-def start_bound(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> subprocess.Popen[bytes]:
+def start_bound(
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, output: int | None = None
+) -> subprocess.Popen[bytes]:
     """Start a process that the kernel kills when the calling thread's process ends, however that ends (Linux).
 
-    Call it from the main thread of a process without others. Output goes where ours goes. OSError when it cannot start.
+    Call it from the main thread of a process without others. What it writes goes to the descriptor ``output``, or where
+    ours goes. OSError when it cannot start.
     """
     return subprocess.Popen(
         list(argv),
         env=dict(env),
         cwd=cwd,
         stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
         start_new_session=True,  # Ctrl-C reaches the supervisor alone
         preexec_fn=_bind_to(os.getpid()) if sys.platform == "linux" else None,
     )
@@ -69,9 +74,9 @@ class Agent:
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> None:
+    def start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, output: int | None = None) -> None:
         self.started = time.monotonic()
-        self.process = start_bound(argv, env=env, cwd=cwd)
+        self.process = start_bound(argv, env=env, cwd=cwd, output=output)
 
     def note_end(self) -> str | None:
         """Record an unexpected end and plan the next attempt; a sentence about it, or None when nothing ended."""
