@@ -77,6 +77,15 @@ WORKLOADS: dict[str, Callable[[random.Random, int], list[int]]] = {
     "retrieval": lambda draws, number: [0, int(draws.paretovariate(1.1)) + 10, number + 10**6],
 }
 
+# What sixteen setups are made of: kinds of traffic, of which each request has a part that is its own.
+KINDS: dict[str, Callable[[random.Random, int], list[int]]] = {
+    "retrieval": lambda draws, number: [0, min(int(draws.paretovariate(0.8)), 300) + 10, number + 10**6],
+    "multi-turn": lambda draws, number: [0, *([draws.randrange(10, 150)] * draws.randrange(1, 6)), number + 10**6],
+    "template": lambda draws, number: [0, (one := draws.randrange(1, 25)), one + 100, number + 10**6],
+    "code": lambda draws, number: [0, (one := draws.randrange(1, 15)), one * 100 + draws.randrange(9), number + 10**6],
+}
+LENGTHS, LOADS = (16_384, LONG), (5.0, 10.0)  # characters; requests a second, of seven engines that bear eleven
+
 
 def row(name: str, routers: int, one: Replayed) -> str:
     low, high = min(one.shares.values()), max(one.shares.values())
@@ -108,6 +117,30 @@ def test_workloads_that_hurt(capsys: pytest.CaptureFixture[str]) -> None:
         lines.append(name)
         lines += [row(of, 1, run(policy, requests)) for of, policy in policies.items()]
     said(capsys, lines)
+
+
+def test_sixteen_setups(capsys: pytest.CaptureFixture[str]) -> None:
+    """Kinds of traffic by prefix lengths by loads, each against RANDOM on the same requests."""
+    lines = [
+        "PREFIX_AWARE, adaptive, T 16, against RANDOM on the same requests; 7 modelled engines",
+        f"{'traffic':11} length  load       hit rate      p50     p90     p99    mean  prefilled        share",
+    ]
+    for kind, ids in KINDS.items():
+        for load in LOADS:
+            requests = made(ids, rate=load)
+            base = run(STRATEGIES["RANDOM"], requests)
+            for length in LENGTHS:
+                lines.append(f"{kind:11} {length:6} {load:5g} {against(base, run(prefix(length, 16), requests))}")
+    said(capsys, lines)
+
+
+def against(base: Replayed, one: Replayed) -> str:
+    """Hit rate from and to; times and tokens that were computed, by how much they are others."""
+    times = [one.ttft_at(part) / base.ttft_at(part) - 1 for part in (0.5, 0.9, 0.99)]
+    times += [one.mean_ttft / base.mean_ttft - 1, (1 - one.hit_rate) / (1 - base.hit_rate) - 1]
+    low, high = min(one.shares.values()), max(one.shares.values())
+    changes = " ".join(f"{change:+7.0%}" for change in times)
+    return f"{base.hit_rate:6.1%} -> {one.hit_rate:5.1%}  {changes}  {low:6.1%}-{high:5.1%}"
 
 
 def run(policy: RoutingPolicy, requests: Sequence[Recorded]) -> Replayed:
