@@ -1,12 +1,13 @@
-"""What a router says to Prometheus, on a port of its own: numbers since its start, by names of endpoints and instances.
+"""What a router says on a port of its own: numbers for Prometheus, and how it is for who keeps it going.
 
-A small server for one path. It answers each connection once and closes it.
+A small server for three paths. It answers each connection once and closes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,13 +65,16 @@ def _metrics(shared: Shared, following: bool | None) -> Iterator[tuple[str, str,
 def _of_variants(shared: Shared) -> Iterator[tuple[str, str, str, Samples]]:
     in_flight: Samples = []
     hot: Samples = []
+    waiting: Samples = []
     for endpoint in shared.fleet.endpoints.values():
         for name, variant in endpoint.variants.items():
             labels = {"endpoint": endpoint.config.name, "variant": name}
             hot.append((labels, len(variant.config.hot)))
+            waiting.append((labels, len(variant.waiting)))
             for uid in variant.instances:
                 in_flight.append(({**labels, "instance": uid}, variant.in_flight.get(uid, 0)))
     yield "hearth_routing_in_flight", "gauge", "Requests under way by instance, at this process.", in_flight
+    yield "hearth_routing_waiting", "gauge", "Requests that wait for an instance, at this process.", waiting
     yield "hearth_routing_hot_set_size", "gauge", "Beginnings that are passed over as everybody's.", hot
 
 
@@ -84,11 +88,16 @@ def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-class Page:
-    """Serves ``/metrics`` until ``stop``: what ``text`` says, asked anew each time."""
+async def _always() -> bool:
+    return True
 
-    def __init__(self, text: Callable[[], Awaitable[str]]) -> None:
-        self._text = text
+
+class Page:
+    """Serves until ``stop``: under ``/metrics`` what ``text`` says, asked anew each time; ``/healthz``, which answers
+    as long as anything does; ``/readyz``, 503 while ``ready`` says that requests would find nothing here."""
+
+    def __init__(self, text: Callable[[], Awaitable[str]], ready: Callable[[], Awaitable[bool]] = _always) -> None:
+        self._text, self._ready = text, ready
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -109,10 +118,11 @@ class Page:
             async with asyncio.timeout(HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
             method, _, rest = head.partition(b" ")
-            found = method in (b"GET", b"HEAD") and rest.split(b" ")[0].partition(b"?")[0] == b"/metrics"
-            body = (await self._text()).encode() if found else b"Only GET /metrics.\n"
+            path = rest.split(b" ")[0].partition(b"?")[0] if method in (b"GET", b"HEAD") else b""
+            status, text = await self._found(path)
+            body = text.encode()
             lines = [
-                b"HTTP/1.1 200 OK" if found else b"HTTP/1.1 404 Not Found",
+                b"HTTP/1.1 %d %b" % (status, HTTPStatus(status).phrase.encode()),
                 b"content-type: text/plain; version=0.0.4; charset=utf-8",
                 b"content-length: %d" % len(body),
                 b"connection: close",
@@ -124,14 +134,31 @@ class Page:
         finally:
             writer.close()
 
+    async def _found(self, path: bytes) -> tuple[int, str]:
+        match path:
+            case b"/metrics":
+                return 200, await self._text()
+            case b"/healthz":
+                return 200, "ok\n"
+            case b"/readyz" if await self._ready():
+                return 200, "ready\n"
+            case b"/readyz":
+                return 503, "No configuration yet: nothing was published, or Redis is not reached.\n"
+            case _:
+                return 404, "Only GET /metrics, /healthz and /readyz.\n"
+
 
 class Exposing(Page):
     """The page of one process. ``following`` says whether Redis answers; None where none is followed."""
 
     def __init__(self, shared: Shared) -> None:
-        super().__init__(self._exposition)
+        super().__init__(self._exposition, self._is_configured)
         self.following: Callable[[], bool] | None = None
         self._shared = shared
 
     async def _exposition(self) -> str:
         return exposition(self._shared, following=self.following() if self.following else None)
+
+    async def _is_configured(self) -> bool:
+        """Also one that says of no endpoint: then that is so."""
+        return self._shared.fleet.config.version > 0

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from routing.dataplane.exposing import Page
+from routing.domain.expositions import read_samples
 from routing.domain.summing import Tally
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class _Workers:
     async def run(self, count: int, metrics: tuple[str, int] | None) -> int:
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, self._ending.set)
-        page, asking = Page(self._text), None
+        page, asking = Page(self._text, self._is_ready), None
         # First, so that a port that somebody has is known before anything serves.
         shown = await page.start(*metrics) if metrics else None
         self._running = [self._start() for _ in range(count)]
@@ -156,6 +157,11 @@ class _Workers:
     async def _text(self) -> str:
         await self._ask()
         return self._tally.text()
+
+    async def _is_ready(self) -> bool:
+        """Once all that were heard have a configuration."""
+        said = read_samples(await self._text())
+        return any(one.value > 0 for one in said if one.name == "hearth_routing_config_version")
 
     async def _ask_now_and_then(self) -> None:
         """Also when nobody looks: what a process that is killed had counted since it was asked last is lost."""

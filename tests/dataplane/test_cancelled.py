@@ -74,7 +74,7 @@ def nothing_left() -> Iterator[None]:
 
 
 def bounded(run: Runner, test: Awaitable[None]) -> None:
-    run(asyncio.wait_for(test, WAIT_SECONDS))  # type: ignore[arg-type]
+    run(asyncio.wait_for(test, WAIT_SECONDS))
 
 
 @pytest.mark.parametrize("runner", RUNNERS)

@@ -56,6 +56,22 @@ def test_a_router_that_knows_nothing_says_so_in_numbers() -> None:
 
 
 @run
+async def test_a_router_is_ready_once_anything_was_published_even_that_there_is_no_endpoint() -> None:
+    async with world() as here:
+        exposing = Exposing(Shared())
+        here.version += 1
+        here.publish_endpoints([])
+        told = Exposing(here.shared)
+        for page, status in ((exposing, 503), (told, 200)):
+            port = await page.start("127.0.0.1", 0)
+            for path, expected in (("/readyz", status), ("/healthz", 200)):
+                wire = Wire(*await asyncio.open_connection("127.0.0.1", port))
+                assert (await wire.ask("GET", path)).status == expected, path
+                wire.leave()
+            await page.stop()
+
+
+@run
 async def test_refusals_and_who_left_are_counted_also_where_no_endpoint_is_known() -> None:
     async with world() as here:
         here.version += 1

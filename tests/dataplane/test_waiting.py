@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+from routing.dataplane.exposing import exposition
 from tests.dataplane.engines import Call
 from tests.dataplane.world import PREFIX, Wire, World, chat, request, run, until, world
 
@@ -42,6 +43,7 @@ async def test_they_wait_while_nobody_is_there_and_are_served_in_their_order() -
     async with world() as here:
         publish(here, NONE)
         wires = await asking(here, 3, 3)
+        assert 'hearth_routing_waiting{endpoint="chat",variant="default"} 3\n' in exposition(here.shared)
         publish(here, everybody(here))
         assert [(await wire.reply()).status for wire in wires] == [200] * 3
         texts = [json.loads(call.body)["messages"][0]["content"] for call in here.engines[0].calls]

@@ -66,12 +66,16 @@ def test_one_page_has_the_numbers_of_all_processes_and_they_never_fall(tmp_path:
             assert (await wire.ask("POST", "/v1/chat/completions", chat("x"))).status == 200
             wire.leave()
 
-    async def answered(page: int, **labels: str) -> float:
+    async def got(page: int, path: str) -> tuple[int, bytes]:
         wire = Wire(*await asyncio.open_connection("127.0.0.1", page))
-        reply = await wire.ask("GET", "/metrics")
+        reply = await wire.ask("GET", path)
         wire.leave()
-        assert reply.status == 200
-        samples = [one for one in read_samples(reply.body.decode()) if one.name == "hearth_routing_answers_total"]
+        return reply.status, reply.body
+
+    async def answered(page: int, **labels: str) -> float:
+        status, text = await got(page, "/metrics")
+        assert status == 200
+        samples = [one for one in read_samples(text.decode()) if one.name == "hearth_routing_answers_total"]
         return sum(one.value for one in samples if labels.items() <= one.labels.items())
 
     async def answers(page: int, wanted: int) -> None:
@@ -95,6 +99,7 @@ def test_one_page_has_the_numbers_of_all_processes_and_they_never_fall(tmp_path:
             await until(lambda: len(children(made.pid)) == 2, "both run")
             await ask(port, 19)
             await answers(page, 20)
+            assert await got(page, "/readyz") == (200, b"ready\n")
             [gone, _] = children(made.pid)
             os.kill(gone, signal.SIGKILL)
             await until(lambda: gone not in children(made.pid), "it is gone")
@@ -206,7 +211,7 @@ async def test_it_exposes_what_happened_in_the_format_that_prometheus_reads() ->
 
 
 @run
-async def test_it_answers_metrics_and_nothing_else() -> None:
+async def test_it_answers_metrics_and_how_it_is_and_nothing_else() -> None:
     async with world() as here:
         exposing = Exposing(here.shared)
         port = await exposing.start("127.0.0.1", 0)
@@ -214,6 +219,8 @@ async def test_it_answers_metrics_and_nothing_else() -> None:
             ("GET /metrics", 200, b"hearth_routing_config_version"),
             ("GET /metrics?x=1", 200, b"hearth_routing_config_version"),
             ("HEAD /metrics", 200, b""),
+            ("GET /healthz", 200, b"ok"),
+            ("GET /readyz", 200, b"ready"),
             ("GET /", 404, b"Only GET"),
             ("POST /metrics", 404, b"Only GET"),
         ):
