@@ -14,6 +14,8 @@ from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.clusters.local.serving import engine_put
 from tests.contracts.observing import DIGEST
 
+pytestmark = pytest.mark.django_db
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

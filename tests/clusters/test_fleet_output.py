@@ -18,6 +18,8 @@ from controlplane.clusters.local.fleet import LocalFleet, PoolLayout
 from controlplane.management.commands import fleet as command
 from tests.contracts.observing import DIGEST, OTHER
 
+pytestmark = pytest.mark.django_db
+
 NODE_VERBS = ("remove", "replace", "cordon", "uncordon", "stop", "start", "unfill")
 
 

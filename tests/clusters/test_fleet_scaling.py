@@ -19,7 +19,10 @@ from controlplane.errors import Invalid
 from tests.clusters.test_engines import Here, here  # noqa: F401  # a fixture
 from tests.contracts.observing import DIGEST
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes that end with their parent")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="processes that end with their parent"),
+    pytest.mark.django_db,
+]
 
 
 def fleet(folder: Path, *arguments: str) -> str:

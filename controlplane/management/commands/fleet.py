@@ -15,8 +15,10 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
 
 from controlplane.clusters import codec
+from controlplane.clusters.fleet_audit import Facts, fleet_changed, fleet_facts
 from controlplane.clusters.gateway import Conflict, GatewayError, NotFound
 from controlplane.clusters.local.engines import DEFAULT_ENGINE, Engines
 from controlplane.clusters.local.fleet import DEFAULT_POOLS, FleetNode, LocalFleet, PoolLayout
@@ -76,9 +78,14 @@ class Command(BaseCommand):
                 self._run(fleet, options)
                 return
             warning = _pool_warning(fleet, options) if options["verb"] == "add" else ""
-            self.stdout.write(_answer(fleet, options))
+            looks = options["verb"] in ("list", "engines")
+            before = None if looks else fleet_facts(fleet, options["verb"], options["name"])
+            answer = _answer(fleet, options)
+            self.stdout.write(answer)
             if warning:
                 self.stderr.write(warning)
+            if not looks:
+                self._write_down(fleet, options, before, answer)
         except NotFound as error:
             raise CommandError(f"{error} See them with: manage.py fleet list") from None
         except Conflict as error:
@@ -104,6 +111,14 @@ class Command(BaseCommand):
         engines = Engines(fleet, engine=shlex.split(options["engine"]) or DEFAULT_ENGINE, say=self._say)
         Supervisor(fleet, agent=agent, engines=engines, say=self._say).run(lambda: bool(stop))
         self._say("fleet: stopped")
+
+    def _write_down(self, fleet: LocalFleet, options: Mapping[str, Any], before: Facts | None, answer: str) -> None:
+        """In the audit trail, where there is one: a fleet works without a database too."""
+        try:
+            fleet_changed(fleet=fleet, verb=options["verb"], name=options["name"], before=before, message=answer)
+        except DatabaseError as error:
+            reason = str(error).strip().partition("\n")[0]
+            self.stderr.write(f"Not written to the audit trail, because the database does not answer: {reason}")
 
     def _say(self, line: str) -> None:
         self.stdout.write(line)
