@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from controlplane.accounts.models import Scope, User
 from controlplane.serving.models import Endpoint, Instance
 from routing.dataplane.following import CONFIG_KEY
 from routing.dataplane.telling import STREAM_KEY
-from routing.models import Configuration
 from routing.services.publishing import configuration_publish
 from routing.services.recordings import recording_read
 from tests import factories
@@ -79,6 +78,7 @@ async def streams(call: Call) -> None:
 @asynccontextmanager
 async def router(folder: Path, url: str) -> AsyncIterator[int]:
     """A process that knows Redis and nothing else."""
+    folder.mkdir()
     command = [sys.executable, "-m", "routing.dataplane", "--follow", f"--config={folder / 'router.json'}", "--port=0"]
     environment = {**os.environ, "REDIS_URL": url}
     made = await asyncio.create_subprocess_exec(*command, env=environment, stdout=subprocess.PIPE, stderr=None)
@@ -122,10 +122,12 @@ def in_thread(work: Any) -> Any:
 
 
 def test_a_strategy_is_flipped_under_traffic_and_no_request_notices(
-    endpoint: Endpoint, broker: Any, operator: User, valkey_url: str, tmp_path: Path
+    endpoint: Endpoint, broker: Any, operator: User, valkey_url: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    """From the call of REST, through commit and Redis, to two router processes; how long that took is in the report."""
     api = api_for(operator, Scope.READ, Scope.ROUTING_WRITE)
     place = f"endpoints/{endpoint.pk}/variants/default/routing-policy"
+    folders = [tmp_path / "one", tmp_path / "other"]
 
     async def test() -> None:
         engines = [await Engine(streams).start() for _ in range(3)]
@@ -134,15 +136,22 @@ def test_a_strategy_is_flipped_under_traffic_and_no_request_notices(
             for engine in engines
         ]
         await in_thread(configuration_publish)
-        async with router(tmp_path, valkey_url) as port:
-            await _serves(port)
-            clients, stopped = [Client(port, number) for number in range(6)], asyncio.Event()
+        async with router(folders[0], valkey_url) as one, router(folders[1], valkey_url) as other:
+            await _serves(one)
+            await _serves(other)
+            clients, stopped = [Client((one, other)[number % 2], number) for number in range(6)], asyncio.Event()
             tasks = [asyncio.ensure_future(client.run(stopped)) for client in clients]
+            took = list[float]()
             for number in range(12):
-                await in_thread(lambda n=number: _flip(api, place, n))
-                await _follows(tmp_path)
+                began = time.monotonic()
+                wanted = await in_thread(lambda n=number: _flip(api, place, n))
+                await _in_force(folders, wanted)
+                took.append(time.monotonic() - began)
                 before = [client.answers for client in clients]
                 await until(lambda b=before: all(c.answers > n for c, n in zip(clients, b, strict=True)), "all go on")  # type: ignore[misc]
+            # Two seconds are promised; the machine may have other things to do than to keep promises.
+            request.node.user_properties.append(("call_to_both_routers_seconds", [round(one, 2) for one in took]))
+            print(f"from the call to both routers: {sorted(took)[len(took) // 2]:.2f} s, at most {max(took):.2f} s")
             # Of every two seconds the first requests are kept, so each of these stays until some of its own were.
             for strategy in ("RANDOM", "LEAST_OUTSTANDING_REQUESTS"):
                 number = next(n for n, one in enumerate(FLIPS) if one.get("RoutingStrategy") == strategy)
@@ -150,8 +159,7 @@ def test_a_strategy_is_flipped_under_traffic_and_no_request_notices(
                 await _recorded(endpoint, {"RANDOM": "Random"}.get(strategy, "LeastBusy"))
             # One leaves in the middle of it: it is told nothing more, and what it has it ends.
             await in_thread(lambda: Instance.objects.filter(pk=first.pk).update(ready=False))
-            await in_thread(configuration_publish)
-            await _follows(tmp_path)
+            await _in_force(folders, await in_thread(configuration_publish))
             await until(lambda: all(client.answers > 13 for client in clients), "they go on with two")
             stopped.set()
             await asyncio.gather(*tasks)
@@ -187,10 +195,11 @@ def _engines_told(broker: Any) -> bool:
     return False
 
 
-def _flip(api: Api, place: str, number: int) -> None:
+def _flip(api: Api, place: str, number: int) -> int:
+    """The version that was published for it."""
     answer = api.call("PUT", place, FLIPS[number % len(FLIPS)])
     assert answer.status_code == 200, answer.content
-    assert answer.json()["published_version"] is not None
+    return int(answer.json()["published_version"])
 
 
 async def _serves(port: int) -> None:
@@ -203,8 +212,10 @@ async def _serves(port: int) -> None:
         assert reply.status == 503, reply
 
 
-async def _follows(folder: Path) -> None:
-    """The router keeps in its file what it runs."""
-    wanted = await in_thread(lambda: Configuration.objects.order_by("-version")[0].version)
-    path = folder / "router.json"
-    await until(lambda: path.exists() and json.loads(path.read_text())["version"] >= wanted, f"version {wanted}")
+async def _in_force(folders: Sequence[Path], wanted: int) -> None:
+    """Each router keeps in its file what it runs."""
+    paths = [folder / "router.json" for folder in folders]
+    await until(
+        lambda: all(path.exists() and json.loads(path.read_text())["version"] >= wanted for path in paths),
+        f"version {wanted} in both",
+    )
