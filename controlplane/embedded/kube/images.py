@@ -7,6 +7,7 @@ content takes about two seconds.
 from __future__ import annotations
 
 import configparser
+import contextlib
 import fcntl
 import json
 import os
@@ -26,9 +27,12 @@ IMAGE = "hearth/hearth:dev"  # the project's own
 _ROOM = 2_000_000_000  # bytes: one image, its layers and the packages' cache
 _PATIENCE = 600  # seconds for a cold build
 _OPTIONS = ("--isolation", "chroot", "--format", "oci")
-_MOST_IMAGES = 150  # every step of every build counts as one
+# Every step of every build counts as one: from how many on old ones go, and how many there may be after that.
+_MANY, _MOST = 80, 150
 _BASE = "localhost/hearth/base"
 # Buildah 1.28 empties the whole layer when it takes such a mount away; an ordinary volume does the same service.
+# What a step of a build made or found: all of the image's id, or the beginning of it.
+_STEP = re.compile(r"^--> (?:Using cache )?([0-9a-f]{11,64})\b", re.MULTILINE)
 _CACHE = re.compile(r"--mount=type=cache,target=(\S+)\s+")
 
 
@@ -59,9 +63,7 @@ class Builder:
         with self._locked():
             require_space(self.folder, _ROOM)
             self._run("rm", "--all")  # what a killed build left half done
-            if len(json.loads(self._run("images", "--all", "--json"))) > _MOST_IMAGES:
-                # Pruning would take the steps that the next build can use; starting over costs a minute now and then.
-                self._run("rmi", "--all", "--force")
+            self._make_room()
             text = dockerfile.read_text()
             options = [*_OPTIONS, "--layers", "--pull-never", *self._settings()]
             if re.search(r"^ARG BASE\b", text, re.MULTILINE):
@@ -70,7 +72,8 @@ class Builder:
                 options += ["--volume", f"{self._packages(target)}:{target}:rw"]
             recipe = self.folder / "Dockerfile"
             recipe.write_text(_CACHE.sub("", text))
-            self._run("build", *options, "--file", str(recipe), "--tag", name, str(context))
+            told = self._run("build", *options, "--file", str(recipe), "--tag", name, str(context))
+            (self._steps / tag.partition(":")[0].replace("/", "-")).write_text("\n".join(_STEP.findall(told)))
         return name
 
     def push(self, name: str, registry: str) -> str:
@@ -82,6 +85,28 @@ class Builder:
             options = ["--tls-verify=false", "--disable-compression", "--digestfile", str(digest)]
             self._run("push", *options, name, f"docker://{target}")
             return f"{target.rpartition(':')[0]}@{digest.read_text().strip()}"
+
+    @property
+    def _steps(self) -> Path:
+        """A file for each repository: the steps of its last build."""
+        folder = self.folder / "steps"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _make_room(self) -> None:
+        """Let go of what no last build stood on. Buildah's own pruning takes steps that the next one can use."""
+        found = json.loads(self._run("images", "--all", "--json"))
+        if len(found) <= _MANY:
+            return
+        used = tuple(step for file in self._steps.iterdir() for step in file.read_text().split())
+        base = f"{_BASE}:{rootfs.fingerprint()}"
+        old = [row for row in found if not row["id"].startswith(used) and base not in (row["names"] or [])]
+        newest_first = [row["id"] for row in sorted(old, key=lambda row: int(row["created"]), reverse=True)]
+        if newest_first:
+            with contextlib.suppress(EmbeddedError):  # with an image goes what it alone was made of, named here or not
+                self._run("rmi", "--force", *newest_first)
+        if len(json.loads(self._run("images", "--all", "--json"))) > _MOST:
+            self._run("rmi", "--all", "--force")  # costs the next build a minute or two
 
     def _base(self) -> str:
         name = f"{_BASE}:{rootfs.fingerprint()}"
