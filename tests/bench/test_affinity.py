@@ -110,7 +110,8 @@ def test_strategies_on_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_workloads_that_hurt(capsys: pytest.CaptureFixture[str]) -> None:
     """Each beside RANDOM on the same requests."""
-    policies = {"RANDOM": STRATEGIES["RANDOM"], "PREFIX_AWARE, 32768, adaptive, T 16": prefix(LONG, 16)}
+    policies = {"RANDOM": STRATEGIES["RANDOM"]}
+    policies |= {f"PREFIX_AWARE, 32768, adaptive, T {most}": prefix(LONG, most) for most in (16, 4)}
     lines = ["workloads made to hurt; the first line of each is RANDOM", HEAD]
     for name, ids in WORKLOADS.items():
         requests = made(ids)
