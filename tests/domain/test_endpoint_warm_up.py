@@ -63,7 +63,7 @@ def test_it_is_a_container_beside_the_server_whose_mark_makes_the_pod_ready() ->
         "path": "/v1/completions", "body": BODY, "seconds": 120, "port": 8000, "health": "/ping",
     }  # fmt: skip
     [mount] = beside["volumeMounts"]
-    assert beside["readinessProbe"]["exec"]["command"] == ["test", "-f", f"{mount['mountPath']}/done"]
+    assert beside["readinessProbe"]["exec"]["command"] == ["sh", "-c", f"test -f {mount['mountPath']}/done"]
     assert {"name": mount["name"], "emptyDir": {"sizeLimit": "1Mi"}} in pod["volumes"]
     assert beside["securityContext"]["runAsNonRoot"] and not pod["automountServiceAccountToken"]
 

@@ -73,7 +73,12 @@ def container(warm_up: WarmUp, *, image: str, port: int, readiness: Json) -> Jso
         "imagePullPolicy": "IfNotPresent",
         "command": ["python", "-m", "caches.agent.warm_up"],
         "env": [{"name": "HEARTH_WARM_UP", "value": json.dumps(said, sort_keys=True)}],
-        "readinessProbe": {"exec": {"command": ["test", "-f", f"{FOLDER}/{MARK}"]}, "periodSeconds": 2},
+        # A shell is in every base; a program called test is not.
+        "readinessProbe": {
+            "exec": {"command": ["sh", "-c", f"test -f {FOLDER}/{MARK}"]},
+            "periodSeconds": 2,
+            "timeoutSeconds": 5,
+        },
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": 65534,
