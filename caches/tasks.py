@@ -118,6 +118,7 @@ LAUNCHES_A_ROUND = 5000
 @shared_task(name="caches.launches_round")
 def launches_round() -> None:
     """What observers reported since the last one; a backlog is worked off in several rounds, side by side."""
+    launch_assembly.launches_recheck(now=timezone.now())
     launch_assembly.launches_assemble(limit=LAUNCHES_A_ROUND)
     launch_counts.hours_count()
 

@@ -21,6 +21,7 @@ from caches.services.adoption_rules import connection_difference, version_proble
 from caches.services.catalogue import check_names
 from caches.services.connections import connection_create
 from caches.services.entry_mirror import statuses_mirror
+from caches.services.launches.rows import launches_of_version_refresh
 from caches.services.loop.pool_rounds import pools_mark_dirty
 from caches.services.resolving import revision_of
 from caches.services.unknown_copies import unknown_copies_record
@@ -182,6 +183,7 @@ def _version(actor: Actor, artifact: Artifact, manifest: Manifest, origin: Origi
         },
     )
     found.versions.append(row.full_name)
+    launches_of_version_refresh(digest=artifact.digest)
 
 
 def _connection(actor: Actor, origin: Origin, found: Adoption) -> SourceConnection:

@@ -18,6 +18,7 @@ from django.utils import timezone
 from caches.domain.manifests import case_collisions, manifest_build, manifest_encode
 from caches.models import Artifact, DriftState, ModelVersion, SourceConnection, VersionState
 from caches.services.connections import connection_source
+from caches.services.launches.rows import launches_of_version_refresh
 from caches.services.listing import MAX_FILES, TooSlow, check_paths, describe_all, pack, unpack
 from caches.sources.base import PAGE_SIZE, ListedFile, Source
 from caches.sources.metadata import read_metadata
@@ -198,6 +199,7 @@ def _publish(
         }
         if won == 1:
             _audit(version, operation, VersionState.AVAILABLE, facts)
+            launches_of_version_refresh(digest=artifact.digest)
         elif not ModelVersion.objects.filter(pk=version.pk).exists():
             raise _deleted()  # nobody would name the artifact
         _clean(operation)

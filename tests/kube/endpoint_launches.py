@@ -9,9 +9,9 @@ from typing import Any
 
 from django.utils import timezone
 
+from caches.domain.launches.losses import HEARD_WITHIN
 from caches.domain.launches.words import PHASES, EventClass, Mark, Phase
 from caches.models import Launch, LaunchLog, LaunchObservation
-from caches.selectors.launches.circumstances import HEARD_WITHIN
 from caches.services.launches.assembly import launches_assemble
 from caches.services.launches.logs import launch_logs_read
 from controlplane.clusters.kubernetes import names

@@ -97,8 +97,11 @@ def test_a_node_that_holds_nothing_strange_is_not_held_up(world: World, lost: st
 
 
 def test_adoption_brings_back_names_sources_and_copies(world: World, lost: str, actor: Actor) -> None:
+    nameless = factories.launch(digest=lost)
     found = adopt(world, actor)
     assert (found.connections, found.versions, found.artifacts) == (["lab"], ["llama v1"], [lost])
+    nameless.refresh_from_db()
+    assert nameless.stale_at is not None, "it gets the name of its version"
     assert (found.known, found.copies, found.not_adopted, found.orphans) == (0, 2, [], [])
 
     version = ModelVersion.objects.select_related("model", "artifact", "connection").get()

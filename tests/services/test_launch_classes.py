@@ -9,7 +9,7 @@ import pytest
 from caches.domain.launches.labels import NEW_NODE_SECONDS
 from caches.domain.launches.words import EventClass, Mark
 from caches.models import Launch
-from caches.services.launches.assembly import launches_of_version_refresh
+from caches.services.launches.rows import launches_of_version_refresh
 from controlplane.clusters.models import Node
 from controlplane.serving.models import Endpoint, Instance
 from tests import factories
@@ -38,15 +38,17 @@ class Fleet:
     def launch(
         self, pod: str, node: Node, *, after: timedelta = timedelta(), digest: str = "", restart: int = 0
     ) -> Launch:
-        digest = digest or self.digest
-        Instance.objects.update_or_create(
-            endpoint=self.endpoint,
-            uid=pod,
-            defaults={"name": f"default/{pod}", "node": node, "digest": digest, "observed_at": T0},
-        )
+        self.instance(pod, node, digest)
         item = ready_pod(self.cluster, pod, 30, at=T0 + after, node=node, found="hit", restart=restart)
         (launch,) = take_in(item)
         return launch
+
+    def instance(self, pod: str, node: Node, digest: str = "") -> None:
+        Instance.objects.update_or_create(
+            endpoint=self.endpoint,
+            uid=pod,
+            defaults={"name": f"default/{pod}", "node": node, "digest": digest or self.digest, "observed_at": T0},
+        )
 
 
 @pytest.fixture

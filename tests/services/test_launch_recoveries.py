@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from caches.domain.launches.losses import HEARD_WITHIN
 from caches.domain.launches.words import EventClass, Mark
-from caches.selectors.launches.circumstances import HEARD_WITHIN
 from controlplane.clusters.models import Node
 from tests.domain.launches import T0, mark
 from tests.services.launches import ready_pod, sighting, take_in

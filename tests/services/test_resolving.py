@@ -13,7 +13,7 @@ from django.conf import LazySettings
 from django.utils import timezone
 
 from caches.domain.manifests import manifest_decode
-from caches.models import Artifact, ModelVersion, SourceConnection
+from caches.models import Artifact, Launch, ModelVersion, SourceConnection
 from caches.services import connections, listing, resolving
 from caches.services.catalogue import version_delete, version_register
 from caches.services.connections import connection_create
@@ -26,6 +26,7 @@ from controlplane.errors import Permanent, Transient
 from controlplane.operations.models import Operation
 from controlplane.operations.services import operation_cancel, operation_retry
 from controlplane.operations.steps import operation_step
+from tests import factories
 
 pytestmark = pytest.mark.django_db
 ADA = Actor("ada", Via.API)
@@ -121,6 +122,17 @@ def test_it_reads_each_page_once(place: Place) -> None:
     assert place.finish().state == "Succeeded"
     assert len(place.pages()) == len(set(place.pages())) == 4
     assert sum(name == "describe" for name, _ in place.log) == FILES
+
+
+def test_launches_that_were_seen_before_it_was_registered_get_its_name(place: Place) -> None:
+    place.finish()
+    artifact = Artifact.objects.get()
+    place.version.delete()
+    launch = factories.launch(digest=artifact.digest)
+    place.version, place.operation = place.register("2")
+    assert not Launch.objects.filter(stale_at__isnull=False).exists()
+    place.finish()
+    assert Launch.objects.get(stale_at__isnull=False) == launch
 
 
 @pytest.mark.parametrize("call", ["list_page", "describe"])

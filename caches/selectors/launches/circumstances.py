@@ -5,7 +5,6 @@ Everything is read for a batch at a time; the launches of the batch itself count
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -16,18 +15,16 @@ from django.db import connection
 from django.db.models import Q
 
 from caches.domain.launches.labels import NEW_NODE_SECONDS, Circumstances
+from caches.domain.launches.losses import Begun
 from caches.domain.launches.observations import Observation
 from caches.domain.launches.timeline import Timeline
-from caches.domain.launches.words import LaunchState
+from caches.domain.launches.words import EventClass, LaunchState
 from caches.models import Launch, ModelVersion
-from caches.models.launches import NODE_LOST_REASONS
+from caches.selectors.launches.losses import Run, replacements
 from controlplane.clusters.models import Node
 from controlplane.serving.models import Endpoint, Instance
 
-# A pod that begins this long after a node of its endpoint was lost takes the place of one that ran there.
-REPLACES_WITHIN = timedelta(minutes=15)
-# The watcher hears of a loss after who replaces it has, and of what was lost with it a little earlier or later.
-HEARD_WITHIN = timedelta(seconds=10)
+TRIALS = "local/trial-"  # endpoints of services.launches.trial_fleet
 _NEXT, _NEVER = timedelta(microseconds=1), datetime.max.replace(tzinfo=UTC)
 
 
@@ -81,15 +78,18 @@ def surroundings_of(pairs: Sequence[tuple[Launch, Sequence[Observation]]]) -> li
     }
     named = [fact(seen, "node_uid") for _, seen in pairs]
     known = {launch.node_id for launch, _ in pairs} | {one.node_id for one in instances.values()}
-    nodes = Node.objects.filter(Q(uid__in={*named} - {""}) | Q(pk__in=known - {None})).select_related("pool")
-    by_key: dict[UUID | None, Node] = {one.pk: one for one in nodes}
+    # A pod that was seen before its node was says the node's name alone.
+    places = [(None, "") if uid else _place(seen) for uid, (_, seen) in zip(named, pairs, strict=True)]
+    asked = Q(uid__in={*named} - {""}) | Q(pk__in=known - {None}) | Q(name__in={name for _, name in places} - {""})
+    by_key: dict[UUID | None, Node] = {one.pk: one for one in Node.objects.filter(asked).select_related("pool")}
     by_uid = {(one.cluster_id, one.uid): one for one in by_key.values()}
     endpoints = _endpoints({launch.endpoint_id for launch, _ in pairs} | {i.endpoint_id for i in instances.values()})
     by_name = _endpoints_named(pairs)
     found = []
-    for (launch, seen), node_uid in zip(pairs, named, strict=True):
+    for (launch, seen), node_uid, place in zip(pairs, named, places, strict=True):
         instance = instances.get((launch.cluster_id, launch.pod_uid))
         nearest = [by_uid.get((launch.cluster_id, node_uid)), by_key.get(instance.node_id if instance else None)]
+        nearest.append(_incarnation(by_key.values(), launch.cluster_id, *place))
         found.append(
             Surroundings(
                 next((node for node in [*nearest, by_key.get(launch.node_id)] if node is not None), None),
@@ -103,10 +103,26 @@ def surroundings_of(pairs: Sequence[tuple[Launch, Sequence[Observation]]]) -> li
     return [replace(one, version=versions.get(one.digest)) for one in found]
 
 
+def _place(seen: Iterable[Observation]) -> tuple[datetime | None, str]:
+    """When it was placed on a node of which name; (None, "") where nobody says both."""
+    said = [(one.at, name) for one in seen if one.at is not None and (name := one.fact("node"))]
+    return min(said, default=(None, ""))
+
+
+def _incarnation(nodes: Iterable[Node], cluster: UUID, at: datetime | None, name: str) -> Node | None:
+    """The machine that had the name then."""
+    if at is None:
+        return None
+    had = [one for one in nodes if one.cluster_id == cluster and one.name == name and one.joined_at <= at]
+    there = [one for one in had if one.lost_at is None or one.lost_at >= at]
+    return max(there, key=lambda one: one.joined_at, default=None)
+
+
 def circumstances_of(starts: Sequence[Start]) -> list[Circumstances]:
-    """What classify() decides by, of each; launches that are assembled later change nothing of these."""
+    """What classify() decides by, of each. Whether it is so is decided by all rows that there are: what comes late
+    changes launches that were assembled before (dependents)."""
     stored = _stored_before(starts)
-    losses = _losses(starts)
+    replaced = replacements([_run(one) for one in starts])
     firsts: dict[tuple[UUID, str], datetime] = {}
     served: dict[tuple[UUID, str, str], datetime] = {}
     ready_on: dict[UUID, datetime] = {}
@@ -126,16 +142,25 @@ def circumstances_of(starts: Sequence[Start]) -> list[Circumstances]:
         first = new = lost = on_node = None
         if node is not None and digest:
             first = not (launched or firsts[node.pk, digest] < began)
-        if one.endpoint_name and digest:
+        # A trial's endpoint is made for it: that it serves the version for the first time says nothing.
+        if one.endpoint_name and digest and not one.endpoint_name.startswith(TRIALS):
             since = served.get(_served(one), _NEVER)
             new = not (was_served or since <= began)
-        if one.around.endpoint is not None and one.launch.restart_count == 0:
-            lost = any(loss.replaced_by(one) for loss in losses[one.around.endpoint.pk])
-        age = max(0.0, (began - node.joined_at).total_seconds()) if node is not None else None
+        if one.endpoint_name and one.launch.restart_count == 0:
+            lost = one.launch.pk in replaced
         if node is not None:
+            age: float | None = max(0.0, (began - node.joined_at).total_seconds())
             on_node = node_served or ready_on.get(node.pk, _NEVER) <= began
+        else:  # what was known of a node whose row is gone
+            age, first = one.launch.node_age_seconds, one.launch.first_on_node
+            on_node = one.launch.event_class == EventClass.COLD_POD
         found.append(Circumstances(one.launch.restart_count, age, first, new, lost, on_node))
     return found
+
+
+def _run(one: Start) -> Run:
+    begun = Begun(one.launch.pk, one.launch.pod_uid, one.node_id, one.began)
+    return Run(_served(one), begun, one.launch.restart_count, one.timeline.ended_at, one.timeline.end_reason)
 
 
 def _served(one: Start) -> tuple[UUID, str, str]:
@@ -162,51 +187,6 @@ def _stored_before(starts: Sequence[Start]) -> list[tuple[bool, bool, bool]]:
 def _is_young(one: Start) -> bool:
     node = one.around.node
     return node is not None and (one.began - node.joined_at).total_seconds() < NEW_NODE_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class _Loss:
-    """An instance that was lost with its node ``at`` that time; ``ended`` if it is known that it did."""
-
-    key: UUID
-    node_id: UUID | None
-    at: datetime
-    ended: datetime | None
-
-    def replaced_by(self, start: Start) -> bool:
-        if self.key == start.launch.pk or self.node_id == start.node_id:
-            return False
-        since = start.began - REPLACES_WITHIN
-        there = self.ended is None or self.ended >= self.at - HEARD_WITHIN
-        return there and since <= self.at <= start.began + HEARD_WITHIN
-
-
-def _losses(starts: Sequence[Start]) -> Mapping[UUID, list[_Loss]]:
-    """Ready launches by their endpoint whose node went away, or who say so, shortly before one of ``starts``."""
-    found: dict[UUID, list[_Loss]] = defaultdict(list)
-    endpoints = {one.around.endpoint.pk for one in starts if one.around.endpoint is not None}
-    if not endpoints:
-        return found
-    since = min(one.began for one in starts) - REPLACES_WITHIN
-    until = max(one.began for one in starts) + HEARD_WITHIN
-    gone = list(Node.objects.filter(lost_at__gte=since, lost_at__lte=until).values_list("pk", "lost_at"))
-    lost_at = {key: at for key, at in gone if at is not None}
-    said = Q(end_reason__in=NODE_LOST_REASONS, ended_at__gte=since, ended_at__lte=until)
-    rows = Launch.objects.filter(Q(node__in=lost_at) | said, endpoint__in=endpoints, state=LaunchState.READY)
-    now_known = {one.launch.pk for one in starts}
-    columns = ("pk", "endpoint_id", "node_id", "ended_at", "end_reason")
-    listed: list[tuple[Any, ...]] = [row for row in rows.order_by().values_list(*columns) if row[0] not in now_known]
-    listed += [
-        (one.launch.pk, one.around.endpoint.pk, one.node_id, one.timeline.ended_at, one.timeline.end_reason)
-        for one in starts
-        if one.around.endpoint is not None and one.timeline.state is LaunchState.READY
-    ]
-    for key, endpoint, node, ended, reason in listed:
-        if reason in NODE_LOST_REASONS and ended is not None:
-            found[endpoint].append(_Loss(key, node, ended, ended))
-        if node in lost_at:
-            found[endpoint].append(_Loss(key, node, lost_at[node], ended))
-    return found
 
 
 def _endpoints(keys: Collection[UUID | None]) -> Mapping[UUID | None, Endpoint]:

@@ -15,6 +15,7 @@ from caches.domain.launches.labels import was_unprepared
 from caches.domain.launches.words import Cached, EventClass
 from caches.domain.launches.worth import Cost, Judged, judge
 from caches.models import CacheEntry, Pin, Transfer
+from caches.selectors.launches.circumstances import TRIALS
 from caches.selectors.launches.lists import Selection, launch_rows
 from caches.selectors.launches.samples import COLUMNS, part_of, point_of
 from caches.selectors.nodes import Targets
@@ -24,7 +25,6 @@ from controlplane.clusters.documents import ArtifactKind, EntryState
 MOST_LAUNCHES = 20_000  # of all versions together
 MOST_VERSIONS = 50
 MOST_ADDED = 5_000
-TRIALS = "local/trial-"  # endpoints of services.launches.trial_fleet
 
 
 @dataclass(frozen=True, slots=True)

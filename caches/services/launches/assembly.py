@@ -16,8 +16,9 @@ from caches.domain.launches.observations import Observation
 from caches.domain.launches.timeline import PhaseTime, assemble
 from caches.models import Launch, LaunchHour
 from caches.selectors.launches.circumstances import Start, circumstances_of, fact, surroundings_of
+from caches.selectors.launches.dependents import wrong_beside, wrong_lately
 from caches.selectors.launches.observations import observations_by_launch
-from caches.services.launches.rows import launches_write
+from caches.services.launches.rows import launches_mark_stale, launches_write
 from controlplane.locks import deadlock_retried
 
 BATCH = 500  # locked at once for a few tenths of a second: whoever reports of one of them waits
@@ -28,26 +29,29 @@ SPARE = timedelta(days=1)
 
 
 def launches_assemble(*, limit: int = 2 * BATCH) -> int:
-    """Assemble launches with new observations, those first that wait longest. Returns how many were assembled."""
+    """Assemble launches with new observations, those first that wait longest, and mark those for assembly that change
+    with them. Returns how many were assembled."""
     count = 0
     while count < limit:
         asked = min(BATCH, limit - count)
-        assembled = _assemble(asked)
-        count += assembled
-        if assembled < asked:
+        starts = _assemble(asked)
+        # Once more: what another worker assembled meanwhile was not to be seen from within.
+        launches_mark_stale(keys=wrong_beside(starts))
+        count += len(starts)
+        if len(starts) < asked:
             break
     return count
 
 
 @deadlock_retried
 @transaction.atomic
-def _assemble(most: int) -> int:
+def _assemble(most: int) -> Sequence[Start]:
     """Nobody can say that there is more to a launch while it is locked, so what is read here is all of it. What another
     worker has locked is left to it."""
     rows = Launch.objects.filter(stale_at__isnull=False).order_by("stale_at").defer("phases", "phase_seconds")
     locked = list(rows.select_for_update(no_key=True, skip_locked=True)[:most])
     if not locked:
-        return 0
+        return ()
     seen = observations_by_launch([launch.pk for launch in locked])
     pairs = [(launch, seen.get(launch.pk, ())) for launch in locked]
     starts = [
@@ -61,7 +65,8 @@ def _assemble(most: int) -> int:
         changed[start.launch.cluster_id] += [start.launch.began_at, start.began]
     for cluster_id in sorted(changed):
         hours_mark_dirty(cluster_id=cluster_id, moments=changed[cluster_id])
-    return len(locked)
+    launches_mark_stale(keys=wrong_beside(starts))
+    return starts
 
 
 def hours_mark_dirty(*, cluster_id: UUID, moments: Sequence[datetime]) -> None:
@@ -79,10 +84,10 @@ def hour_of(moment: datetime) -> datetime:
     return moment.replace(minute=0, second=0, microsecond=0)
 
 
-def launches_of_version_refresh(*, digest: str) -> int:
-    """Assemble again what has no name for this digest yet: its version was registered afterwards."""
-    nameless = Launch.objects.filter(digest=digest, version__isnull=True, stale_at__isnull=True)
-    return nameless.update(stale_at=timezone.now())
+def launches_recheck(*, now: datetime) -> int:
+    """Have launches of the last hour assembled again that the rows around them contradict by now: a node that was lost
+    or came back, a row that came after the launch. Returns how many."""
+    return launches_mark_stale(keys=wrong_lately(now))
 
 
 def _row(start: Start, seen: Sequence[Observation], circumstances: Circumstances) -> dict[str, Any]:

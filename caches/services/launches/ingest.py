@@ -14,6 +14,7 @@ from django.utils import timezone
 from caches.domain.launches.observations import Observation, order_of
 from caches.domain.launches.words import Mark, Observer, launch_id
 from caches.models import Launch, LaunchObservation
+from caches.services.launches.rows import launches_mark_stale
 from controlplane.locks import deadlock_retried
 
 BATCH = 2000
@@ -73,7 +74,7 @@ def _record(items: Sequence[Sighting]) -> int:
     with transaction.atomic():
         Launch.objects.bulk_create([launches[key] for key in sorted(launches)], ignore_conflicts=True)
         fresh = _insert(rows, now)
-        _mark_stale(sorted(set(fresh)))
+        launches_mark_stale(keys=sorted(set(fresh)))
     return len(fresh)
 
 
@@ -108,14 +109,7 @@ def _insert(rows: dict[UUID, tuple[UUID, Observation]], now: datetime) -> list[U
         return [launch for (launch,) in cursor.fetchall()]
 
 
-def _mark_stale(keys: Sequence[UUID]) -> None:
-    if keys:
-        with connection.cursor() as cursor:
-            cursor.execute(_MARK, [list(keys)])
-
-
 _TABLE = LaunchObservation._meta.db_table
-_LAUNCHES = Launch._meta.db_table
 _INSERT = f"""
     INSERT INTO {_TABLE} (id, launch_id, observer, mark, phase, at, seconds, clock, facts, received_at)
     SELECT new.id, new.launch_id, new.observer, new.mark, new.phase, new.at, new.seconds, new.clock,
@@ -127,9 +121,4 @@ _INSERT = f"""
      ORDER BY new.id
     ON CONFLICT DO NOTHING
     RETURNING launch_id
-"""
-# Always another value than before: whoever assembles meanwhile must not take these for known.
-_MARK = f"""
-    WITH mine AS (SELECT id FROM {_LAUNCHES} WHERE id = ANY(%s::uuid[]) ORDER BY id FOR NO KEY UPDATE)
-    UPDATE {_LAUNCHES} SET stale_at = clock_timestamp() FROM mine WHERE {_LAUNCHES}.id = mine.id
 """

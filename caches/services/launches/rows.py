@@ -1,10 +1,11 @@
-"""Writing assembled launches: any number of rows in one statement."""
+"""Writing launches: any number of rows in one statement."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
 
@@ -23,6 +24,7 @@ _TYPES = {
     "float8[]": ("phase_seconds",),
     "jsonb": ("phases",),
 }  # fmt: skip
+MOST_NAMED = 10_000
 COLUMNS = {name: kind for kind, names in _TYPES.items() for name in names}
 
 
@@ -35,8 +37,32 @@ def launches_write(rows: Sequence[Mapping[str, Any]]) -> None:
         cursor.execute(_UPDATE, [json.dumps(rows)])
 
 
+def launches_mark_stale(*, keys: Sequence[UUID]) -> int:
+    """Have these assembled, again where they were. Returns how many there are."""
+    if not keys:
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute(_MARK, [list(keys)])
+        return len(cursor.fetchall())
+
+
+def launches_of_version_refresh(*, digest: str) -> int:
+    """Have launches assembled again that have no name for this digest: its version was registered after them. Returns
+    how many, MOST_NAMED of the latest at most."""
+    nameless = Launch.objects.filter(digest=digest, version__isnull=True, stale_at__isnull=True).order_by("-began_at")
+    return launches_mark_stale(keys=list(nameless.values_list("pk", flat=True)[:MOST_NAMED]))
+
+
+_TABLE = Launch._meta.db_table
+# Always another value than before: whoever assembles meanwhile must not take these for known. In the order of the ids,
+# so that no two callers deadlock.
+_MARK = f"""
+    WITH mine AS (SELECT id FROM {_TABLE} WHERE id = ANY(%s::uuid[]) ORDER BY id FOR NO KEY UPDATE)
+    UPDATE {_TABLE} SET stale_at = clock_timestamp() FROM mine WHERE {_TABLE}.id = mine.id
+    RETURNING {_TABLE}.id
+"""
 _UPDATE = f"""
-    UPDATE {Launch._meta.db_table} AS launch
+    UPDATE {_TABLE} AS launch
        SET {", ".join(f"{name} = new.{name}" for name in COLUMNS)}, stale_at = NULL, updated_at = clock_timestamp()
       FROM json_to_recordset(%s::json) AS new (id uuid, {", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())})
      WHERE launch.id = new.id
