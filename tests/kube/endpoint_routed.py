@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,7 +25,7 @@ from django.db import connections
 
 from controlplane.clusters.kubernetes import names
 from controlplane.embedded.kube import cgroups
-from routing.domain.expositions import read_samples
+from routing.domain.expositions import Sample, read_samples
 from routing.services.publishing import configuration_publish
 from tests.kube.endpoint_walk import NAME, Walk
 from tests.waiting import until
@@ -59,9 +60,15 @@ class Behind:
         return self.added.keys() - self.left.keys()
 
     def in_flight(self) -> dict[str, float]:
+        return {one.labels["instance"]: one.value for one in self._samples("hearth_routing_in_flight")}
+
+    def waiting(self) -> float:
+        """Requests that wait for an instance."""
+        return sum(one.value for one in self._samples("hearth_routing_waiting"))
+
+    def _samples(self, name: str) -> list[Sample]:
         with urllib.request.urlopen(self.page, timeout=60) as answer:
-            samples = read_samples(answer.read().decode())
-        return {one.labels["instance"]: one.value for one in samples if one.name == "hearth_routing_in_flight"}
+            return [one for one in read_samples(answer.read().decode()) if one.name == name]
 
 
 @contextmanager
@@ -165,7 +172,7 @@ class Load:
 
 
 def scaled_behind_a_router(walk: Walk, folder: Path, redis_url: str, measured: Callable[[str, object], None]) -> None:
-    """1 → 3, one killed, 3 → 1."""
+    """1 → 3, one killed, 3 → 1 → 0 → 1."""
     with router(folder, redis_url) as behind:
         _follows(walk, behind, 1)
         with Load(behind.port) as load:
@@ -174,6 +181,7 @@ def scaled_behind_a_router(walk: Walk, folder: Path, redis_url: str, measured: C
             _drained(walk, behind, load, measured)
         assert load.failed == [] and len(load.answers) > 100
         assert set(behind.in_flight().values()) == {0.0}, "nothing is in flight at rest"
+        _from_nothing(walk, behind, measured)
 
 
 def _follows(walk: Walk, behind: Behind, count: int) -> list[Json]:
@@ -234,6 +242,32 @@ def _drained(walk: Walk, behind: Behind, load: Load, measured: Callable[[str, ob
     assert late == [], "who is on its way out is asked nothing more"
     measured("scaled_down_to_left_seconds", [round(at - asked, 2) for at in gone.values()])
     assert load.failed == []
+
+
+def _from_nothing(walk: Walk, behind: Behind, measured: Callable[[str, object], None]) -> None:
+    """Whoever asks for an endpoint without a pod waits, and is answered once somebody has scaled it. A router waits
+    for 30 s: who was told so asks again, as the answer says."""
+    walk.kubectl("scale", f"{names.CONFIGS}/{NAME}", "--replicas=0")
+    _follows(walk, behind, 0)
+    told = list[int]()
+
+    def ask() -> None:
+        for _ in range(12):
+            with suppress(urllib.error.HTTPError):
+                with urllib.request.urlopen(f"http://127.0.0.1:{behind.port}/endpoints/{NAME}/", timeout=120) as answer:
+                    told.append(answer.status)
+                return
+            told.append(503)
+
+    client = threading.Thread(target=ask)
+    client.start()
+    until(lambda: behind.waiting() == 1, "it waits")
+    asked = time.time()
+    walk.kubectl("scale", f"{names.CONFIGS}/{NAME}", "--replicas=1")
+    walk.hearth.until(lambda: not client.is_alive(), "it is answered", seconds=240)
+    measured("from_nothing_to_answered_seconds", [round(time.time() - asked, 1), *told])
+    assert told[-1:] == [200] and behind.waiting() == 0
+    _follows(walk, behind, 1)
 
 
 def _server(walk: Walk, node: str) -> int:
