@@ -53,7 +53,8 @@ async def process(config: Path, *options: str) -> AsyncIterator[tuple[asyncio.su
     finally:
         if made.returncode is None:
             made.send_signal(signal.SIGTERM)
-        await made.communicate()
+        _, said = await made.communicate()
+    assert not re.search(rb"ResourceWarning|never retrieved|never awaited|was destroyed", said), said.decode()
 
 
 def told(test: object) -> None:
