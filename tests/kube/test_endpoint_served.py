@@ -43,6 +43,12 @@ from tests.kube.endpoint_walk import (
 from tests.kube.hearth import POOL, HearthOnKube, agents
 from tests.kube.installed import answers
 from tests.kube.real import InstalledKube, shared
+from tests.kube.source_gates import (
+    a_request_warms_a_pod_up_before_it_is_ready,
+    full,
+    pods_start_where_nothing_can_be_kept,
+    policies_open_gates_though_a_node_is_full,
+)
 from tests.kube.source_walk import (
     all_are_served,
     sources,
@@ -121,11 +127,16 @@ def test_the_printed_manifest_is_served_changed_scaled_and_leaves_nothing(
 def test_every_other_source_is_served_with_both_caches_and_one_image_for_all(
     kinds: KubeClient, hearth_on: Callable[..., HearthOnKube], server_image: str, mount: Path
 ) -> None:
-    hearth = hearth_on(*GPUS, source_paths=[str(mount)])
-    hearth.until(lambda: hearth.reports(*GPUS), "the nodes report", seconds=180)
+    warm = ("node-a", "node-b")
+    hearth = hearth_on(*warm, source_paths=[str(mount)])
+    hearth.until(lambda: hearth.reports(*warm), "the nodes report", seconds=180)
     with sources(hearth, Kubectl(hearth.kube.kubeconfig), server_image, mount) as others:
+        with full(others, "node-b"):
+            policies_open_gates_though_a_node_is_full(others, "node-b")
+            a_request_warms_a_pod_up_before_it_is_ready(others)
+            pods_start_where_nothing_can_be_kept(others, full="node-b", strange="node-c")
         all_are_served(others)
-        tables_are_those_of_the_documents(others, len(GPUS) - 1)
+        tables_are_those_of_the_documents(others, len(warm))
         the_shared_image_stays_until_the_last_one_goes(others, POOL, "node-b")
 
 

@@ -9,10 +9,9 @@ import pytest
 
 from controlplane.embedded.kube import images
 from controlplane.embedded.kube.cluster import KubeCluster, missing_for_nodes
-from controlplane.embedded.kube.images import IMAGE
 from controlplane.embedded.problems import EmbeddedError
-from controlplane.embedded.processes import ROOT
 from tests.kube import pods
+from tests.kube.real import InstalledKube
 
 # A cold build, where nobody ran 'make test' before, fetches every package.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -79,9 +78,9 @@ def test_it_forgets_steps_of_earlier_builds_and_keeps_what_the_next_one_can_use(
     assert {*made[2], made[1][-1]} == there, "and what the first build alone stood on went before the last"
 
 
-def test_it_runs_the_agent_from_the_projects_own_image(kube_cluster: KubeCluster) -> None:
-    name = kube_cluster.build_image(ROOT, ROOT / "Dockerfile", IMAGE)
-    pods.run(kube_cluster, "image-agent", "node-b", "id -u; exec python -m caches.agent --help", image=name)
-    said = pods.logs(kube_cluster, "image-agent")
+def test_it_runs_the_agent_from_the_projects_own_image(installed_kube: InstalledKube) -> None:
+    cluster, script = installed_kube.cluster, "id -u; exec python -m caches.agent --help"
+    pods.run(cluster, "image-agent", "node-b", script, image=installed_kube.image)
+    said = pods.logs(cluster, "image-agent")
     assert said.startswith("10001\n")
     assert "usage:" in said
