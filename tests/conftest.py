@@ -4,7 +4,9 @@ tests/plugins, rows from tests/factories.py.
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,6 +34,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _FLEETS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.thorough)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """What was imported stays: no search for garbage needs to look at it again. Garbage of tests is found no later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)
