@@ -117,15 +117,23 @@ class Site:
         self.kubectl("delete -f claim.yaml --ignore-not-found --wait=false")
         self.kubectl("delete secret hearth-secrets hearth-sources --ignore-not-found")
 
-    def forward(self) -> Web:
-        return Web(self.folder, self._env)
+    def add_routers(self) -> None:
+        """What the runbook says, with one of them."""
+        [component], [install] = blocks("yaml", "Routers"), blocks("sh", "Routers")
+        overlay = self.folder / "kustomization.yaml"
+        text = overlay.read_text().replace("replicas: [", "replicas: [{name: hearth-router, count: 1}, ")
+        overlay.write_text(text + component)
+        self.sh(install)
+
+    def forward(self, service: str = "hearth-web") -> Web:
+        return Web(self.folder, self._env, service)
 
 
 class Web:
-    """Hearth's pages and REST through ``kubectl port-forward``, first as a browser, then with a token."""
+    """A service through ``kubectl port-forward``; Hearth's pages and REST first as a browser, then with a token."""
 
-    def __init__(self, folder: Path, env: dict[str, str]) -> None:
-        argv = ["kubectl", "-n", "hearth-system", "port-forward", "svc/hearth-web", ":80"]
+    def __init__(self, folder: Path, env: dict[str, str], service: str) -> None:
+        argv = ["kubectl", "-n", "hearth-system", "port-forward", f"svc/{service}", ":80"]
         self._process = subprocess.Popen(
             argv, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )

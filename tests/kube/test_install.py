@@ -169,15 +169,22 @@ def workers(nodes: list[KubeNode]) -> list[int]:
     return found
 
 
-def serves_as_the_tutorial_says(tutorial: Tutorial) -> None:
-    """What it promises: a cluster that answers, a pod that starts warm, a server that has its model."""
+def serves_as_the_tutorial_says(tutorial: Tutorial, site: Site) -> None:
+    """What it promises: a cluster that answers, a pod that starts warm, a server that has its model. And routers, which
+    lead there."""
     _, made, _ = tutorial.walk(NODES_AND_STORE)
     cluster, pool, store = (json.loads(line) for line in made.splitlines() if line.startswith("{"))
     assert (cluster["error"], pool["name"]) == ("", f"prod.{POOL}"), "web has a token with which it can try the cluster"
     assert store["name"] == "models"
     *_, found, answer = tutorial.walk(SERVE)
     assert json.loads(found)["found"] == "hit"
-    assert json.loads(answer)["files"] == {name: len(content) for name, content in files("llama").items()}
+    served = {name: len(content) for name, content in files("llama").items()}
+    assert json.loads(answer)["files"] == served
+    site.add_routers()
+    with site.forward("hearth-router") as router:
+        path = "/endpoints/chat/health"
+        until(lambda: router.request("GET", path).status == 200, "a router leads there", seconds=120)
+        assert json.loads(router.request("GET", path).data)["files"] == served
     tutorial.walk(AWAY)
 
 
@@ -211,7 +218,7 @@ def test_it_is_installed_as_the_runbook_says_and_outlives_its_pods(
             "BUCKET": bucket.name, "MODEL": "llama", "SERVER": server_image, "PORT": str(ports.free_port()),
         }  # fmt: skip
         with Tutorial(site, values) as tutorial:
-            serves_as_the_tutorial_says(tutorial)
+            serves_as_the_tutorial_says(tutorial, site)
         more = {"source_paths": [str(mount)], "status_interval_seconds": 1, "evict_grace_seconds": 0}
         web.api("PATCH", f"node-pools/prod.{POOL}", more)
         succeeds(web, pinned(web, "llama", "models", f"s3://{bucket.name}/llama"))
