@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from caches.domain.launches.period import moment_of, period_of
+from caches.domain.launches.period import full_moment, moment_of, period_of
 from caches.domain.launches.words import Cached, EventClass
 from caches.selectors.launches.lists import Selection
 
@@ -35,7 +35,8 @@ def selection_of(
 ) -> Selection:
     """What ``values`` ask for with ``prefix`` before each name; ``since`` and ``until`` where they do not say.
 
-    ``exact``: to the moment, for launches themselves. Counts have full hours only, and without it so has the period.
+    ``exact``: to the moment, for launches themselves, and what is relative from its full hour (or minute) on. Counts
+    have full hours only, and without it so has the period.
 
     What they say wrongly is left out, and named in ``problems`` as a sentence without its subject.
     """
@@ -48,7 +49,8 @@ def selection_of(
         began, ended = since, until
         period = period_of(began, ended, now)
     if exact:
-        period = replace(period, since=moment_of(began, now), until=min(moment_of(ended, now), now))
+        first, last = full_moment(began, now), min(full_moment(ended, now), now)
+        period = replace(period, since=first, until=last if last > first else moment_of(ended, now))
     wanted: dict[str, Any] = {name: asked[name] for name in FILTERS}
     for name, words in WORDS.items():
         if wanted[name] and wanted[name] not in words:

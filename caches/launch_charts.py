@@ -66,6 +66,7 @@ def heatmap(cells: Iterable[HeatCell], period: Period, zone: ZoneInfo, events: S
     the columns: static/js/charts.js asks for those that somebody drags over.
     """
     steps, rows = period.steps, [_row_label(index) for index in range(len(EDGES))]
+    moments = [_moment(start, zone) for start in steps]
     column = {start: index for index, start in enumerate(steps)}
     counts: list[list[int | None]] = [[None] * len(steps) for _ in EDGES]
     for cell in cells:
@@ -84,7 +85,7 @@ def heatmap(cells: Iterable[HeatCell], period: Period, zone: ZoneInfo, events: S
         "xgap": 1,
         "ygap": 1,
         "hovertemplate": "%{z} launches<br>%{text}<extra></extra>",
-        "text": [[f"{label} from {_moment(start, zone)}" for start in steps] for label in rows],
+        "text": [[f"{label} from {moment}" for moment in moments] for label in rows],
         "meta": {"tokens": []},
     }
     layout: Spec = {
@@ -94,7 +95,7 @@ def heatmap(cells: Iterable[HeatCell], period: Period, zone: ZoneInfo, events: S
         "font": {"size": 12},
         "showlegend": False,
         "dragmode": "zoom",
-        "meta": {"edges": [iso_text(moment) for moment in [*steps, period.end]]},
+        "meta": {"edges": [*map(iso_text, steps), "now" if period.open else iso_text(period.end)]},
         "xaxis": _AXIS
         | {
             "fixedrange": False,

@@ -53,6 +53,7 @@ class ClassLine:
     weights: str
     part: Part
     earlier: Part | None
+    quantiles: Sequence[float | None]
 
     @property
     def key(self) -> str:
@@ -79,13 +80,17 @@ def class_table(request: HttpRequest, stats: Sequence[ClassStats], earlier: Mapp
 
 
 def _lines(stats: ClassStats, earlier: ClassStats | None) -> list[ClassLine]:
-    lines = [ClassLine(stats, "", stats.whole, earlier.whole if earlier else None)]
+    lines = [_line(stats, "", stats.whole, earlier.whole if earlier else None)]
     if len(stats.by_weights) > 1 or Cached.UNKNOWN not in stats.by_weights:
         for label in Cached:
             if label in stats.by_weights:
                 before = earlier.by_weights.get(label) if earlier else None
-                lines.append(ClassLine(stats, label.value, stats.by_weights[label], before))
+                lines.append(_line(stats, label.value, stats.by_weights[label], before))
     return lines
+
+
+def _line(stats: ClassStats, weights: str, part: Part, earlier: Part | None) -> ClassLine:
+    return ClassLine(stats, weights, part, earlier, part.quantiles)
 
 
 def _weights_cell(line: ClassLine) -> SafeString | str:
@@ -93,13 +98,13 @@ def _weights_cell(line: ClassLine) -> SafeString | str:
 
 
 def _quantile(index: int) -> Any:
-    return lambda line: line.part.quantiles[index]
+    return lambda line: line.quantiles[index]
 
 
 def _quantile_cell(index: int) -> Any:
     def cell(line: ClassLine) -> SafeString | None:
         if line.part.enough:
-            return cells.duration(line.part.quantiles[index])
+            return cells.duration(line.quantiles[index])
         return _dots(line.part) if index == 0 else None
 
     return cell

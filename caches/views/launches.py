@@ -67,7 +67,7 @@ def launches(request: HttpRequest, suffix: str = "") -> HttpResponse:
         "selection": selection,
         "period": selection.period,
         "begins": _clock(selection.period.since, zone),
-        "ends": _clock(selection.period.end, zone),
+        "ends": "now" if selection.period.open else _clock(selection.period.end, zone),
         "moves": _moves(selection.period),
         "problems": " ".join(problems.values()),
         "since_choices": SINCE,
@@ -154,12 +154,17 @@ def _clock(moment: datetime, zone: ZoneInfo) -> str:
 
 def _moves(period: Period) -> list[tuple[str, str, str]]:
     """(words, since, until) of the periods beside this one and around it, as addresses say them."""
-    length, now = period.end - period.since, timezone.now()
-    until = min(period.end + length / 2, now)
-    beside = [("Earlier", period.since - length, period.since), ("Later", period.end, min(period.end + length, now))]
+    # What goes on until now is taken to end with its hour: else these would be others whenever somebody asks again.
+    now = timezone.now()
+    end = period.until if period.open else period.end
+    length, last = end - period.since, period.until if period.open else now
+    until = min(end + length / 2, last)
+    beside = [("Earlier", period.since - length, period.since), ("Later", end, min(end + length, last))]
     wider = [("Wider", until - 2 * length, until)] if 2 * length <= LONGEST else []
     return [
-        (words, iso_text(since), iso_text(end)) for words, since, end in [*beside, *wider] if end - since >= _SHORTEST
+        (words, iso_text(since), "now" if period.open and to == last else iso_text(to))
+        for words, since, to in [*beside, *wider]
+        if to - since >= _SHORTEST
     ]
 
 

@@ -17,6 +17,7 @@ from caches.selectors.launches.attribution import launch_moves
 from caches.selectors.launches.comparison import launches_compared
 from caches.selectors.launches.lists import Selection
 from caches.selectors.launches.samples import drawn
+from caches.services.launches.assembly import hours_mark_dirty
 from controlplane.audit.models import AuditEvent, Via
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.models import NodePool
@@ -53,6 +54,7 @@ class Night:
             )  # fmt: skip
             self.made += 1
         Launch.objects.bulk_create(rows)
+        hours_mark_dirty(cluster_id=pool.cluster.pk, moments=[row.began_at for row in rows])
 
     def at(self, place: float) -> datetime:
         return self.began + place * timedelta(seconds=30)

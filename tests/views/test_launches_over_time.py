@@ -48,12 +48,10 @@ def heat_of(client: Client, address: str) -> Any:
 
 @pytest.mark.parametrize("query", ["", "since=now-30d", "since=now-30d&tz=Asia/Tokyo", "until=2199-01-01T00:00:00Z"])
 def test_no_period_ends_in_the_future(stage: Stage, ada: Client, query: str) -> None:
-    before = timezone.now()
-    edges = [datetime.fromisoformat(edge) for edge in heat_of(ada, f"/launches?{query}")["layout"]["meta"]["edges"]]
-    assert before - timedelta(seconds=1) <= edges[-1] <= timezone.now()
-    assert edges == sorted(edges)
-    statistics = before.astimezone(ZoneInfo("Asia/Tokyo" if "Tokyo" in query else "UTC"))
-    assert f"to {statistics:%Y-%m-%d}" in shown(ada, f"/launches?{query}")
+    *edges, last = heat_of(ada, f"/launches?{query}")["layout"]["meta"]["edges"]
+    moments = [datetime.fromisoformat(edge) for edge in edges]
+    assert moments == sorted(moments) and moments[-1] <= timezone.now()
+    assert last == "now" and "to now" in shown(ada, f"/launches?{query}")
 
 
 def test_the_day_on_which_clocks_go_back_has_twenty_five_hours_and_its_changes_lie_where_they_were() -> None:

@@ -37,6 +37,7 @@ class Period:
     step: timedelta
     end: datetime
     zone: tzinfo = UTC
+    open: bool = False  # whether it ends now, whenever that is
 
     @property
     def step_name(self) -> str:
@@ -55,7 +56,7 @@ class Period:
     def parts(self, uncounted: Collection[datetime] = ()) -> list[Part]:
         """What is to be read for the whole: days wherever all of one is meant, it is over and not among
         ``uncounted``; otherwise hours."""
-        first, last = _midnight(self.since + DAY - timedelta(microseconds=1)), _midnight(self.end)
+        first, last = day_of(self.since + DAY - timedelta(microseconds=1)), day_of(self.end)
         parts = [Part("Hour", self.since, min(first, self.until))]
         for number in range((last - first) // DAY):
             day = first + number * DAY
@@ -64,12 +65,12 @@ class Period:
 
     def chart_parts(self, uncounted: Collection[datetime] = ()) -> list[Part]:
         """What is to be read for the steps: days where they are steps as well."""
-        whole = self.step == DAY and all(moment == _midnight(moment) for moment in self.steps[1:])
+        whole = self.step == DAY and all(moment == day_of(moment) for moment in self.steps[1:])
         return self.parts(uncounted) if whole else [Part("Hour", self.since, self.until)]
 
     def before(self) -> Period:
         """The period of the same length that ends where this one begins."""
-        return replace(self, since=self.since - (self.until - self.since), until=self.since, end=self.since)
+        return replace(self, since=self.since - (self.until - self.since), until=self.since, end=self.since, open=False)
 
 
 def moment_of(text: str, now: datetime) -> datetime:
@@ -88,6 +89,14 @@ def moment_of(text: str, now: datetime) -> datetime:
         raise ValueError("a time that no calendar has") from error
 
 
+def full_moment(text: str, now: datetime) -> datetime:
+    """moment_of(), where it is relative at the beginning of its hour (or minute): the same for whoever asks soon."""
+    moment, found = moment_of(text, now), _RELATIVE.match(text)
+    if found is None or not found[1]:
+        return moment
+    return moment.replace(second=0, microsecond=0) if found[2] == "m" else hour_of(moment)
+
+
 def period_of(since: str, until: str, now: datetime, zone: tzinfo = UTC) -> Period:
     """The hours that hold everything between the two, until now at most. Raises ValueError with what is wrong."""
     first, last = moment_of(since, now), min(moment_of(until, now), now)
@@ -98,7 +107,7 @@ def period_of(since: str, until: str, now: datetime, zone: tzinfo = UTC) -> Peri
     if first < EARLIEST:
         raise ValueError(f"it begins before {EARLIEST.year}")
     step = HOUR if last - first <= HOURLY_UP_TO else DAY
-    return Period(_down(first), _up(last), step, last.astimezone(UTC), zone)
+    return Period(hour_of(first), _up(last), step, last.astimezone(UTC), zone, last == now)
 
 
 def label_of(moment: datetime, zone: tzinfo, step: timedelta) -> str:
@@ -120,14 +129,16 @@ def _joined(parts: Iterable[Part]) -> list[Part]:
     return found
 
 
-def _midnight(moment: datetime) -> datetime:
-    return _down(moment).replace(hour=0)
+def day_of(moment: datetime) -> datetime:
+    """The beginning of the day (UTC) that it lies in."""
+    return hour_of(moment).replace(hour=0)
 
 
-def _down(moment: datetime) -> datetime:
+def hour_of(moment: datetime) -> datetime:
+    """The beginning of the hour (UTC) that it lies in."""
     return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
 def _up(moment: datetime) -> datetime:
-    down = _down(moment)
+    down = hour_of(moment)
     return down if down == moment else down + HOUR

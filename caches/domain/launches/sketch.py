@@ -34,11 +34,13 @@ class Sketch:
         """Take in another one, as if its durations had been added here."""
         self.buckets.update(other.buckets)
 
-    def merge_stored(self, stored: bytes | memoryview) -> None:
-        """Take in what to_bytes() made, without making a sketch of it first."""
+    def merge_stored(self, *stored: bytes | memoryview) -> None:
+        """Take in what to_bytes() made, any number of times, without making sketches of it first."""
         buckets = self.buckets
-        for bucket, count in _stored(stored):
-            buckets[bucket] += count
+        known = buckets.get
+        for data in stored:
+            for bucket, count in stored_counts(data):
+                buckets[bucket] = known(bucket, 0) + count
 
     @property
     def count(self) -> int:
@@ -62,7 +64,7 @@ class Sketch:
 
     @classmethod
     def from_bytes(cls, stored: bytes | memoryview) -> Sketch:
-        return cls(Counter(dict(_stored(stored))))
+        return cls(Counter(dict(stored_counts(stored))))
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Sketch:
@@ -73,10 +75,7 @@ class Sketch:
 
     def ranges(self) -> list[tuple[float, float, int]]:
         """(from, to, count) of every bucket in order, for a histogram; seconds."""
-        return [
-            (0.0, SMALLEST, count) if bucket == _ZERO else (_RATIO ** (bucket - 1), _RATIO**bucket, count)
-            for bucket, count in sorted(self.buckets.items())
-        ]
+        return [(*range_of(bucket), count) for bucket, count in sorted(self.buckets.items())]
 
 
 def bucket_sql(column: str) -> str:
@@ -84,7 +83,13 @@ def bucket_sql(column: str) -> str:
     return f"CASE WHEN {column} < {SMALLEST} THEN {_ZERO} ELSE ceil(ln({column}) / {_LOG_RATIO!r}::float8)::int END"
 
 
-def _stored(data: bytes | memoryview) -> Iterable[tuple[int, int]]:
+def range_of(bucket: int) -> tuple[float, float]:
+    """(from, to) of a bucket, seconds."""
+    return (0.0, SMALLEST) if bucket == _ZERO else (_RATIO ** (bucket - 1), _RATIO**bucket)
+
+
+def stored_counts(data: bytes | memoryview) -> Iterable[tuple[int, int]]:
+    """(bucket, count) of what to_bytes() made."""
     size = len(data) // 6
     values = struct.unpack(f"<{size}h{size}I", data)
     if size and values[0] == _STORED_ZERO:

@@ -8,10 +8,12 @@ from datetime import datetime
 from functools import reduce
 from operator import or_
 
+from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Count, Q, QuerySet
 
 from caches.domain.launches.attribution import MOST_CHANGES, Change, Move, Point, earliest, moves, suspects
 from caches.domain.launches.resampling import ENOUGH
+from caches.domain.launches.shifts import breaks
 from caches.domain.launches.words import Cached, EventClass
 from caches.models import Launch
 from caches.selectors.audit import audit_list
@@ -46,37 +48,60 @@ def launch_moves(
     if counts is None:
         grouped = rows.values("event_class").annotate(count=Count("pk")).values_list("event_class", "count")
         counts = {EventClass(name): count for name, count in grouped}
-    found = [
-        Attributed(kind, move, _before(move, targets))
-        for kind, points in _points(rows, {kind: n for kind, n in counts.items() if n >= 2 * ENOUGH}, most).items()
-        for move in moves(points)
-    ]
-    return sorted(found, key=_latest, reverse=True)
+    enough = {kind: count for kind, count in counts.items() if count >= 2 * ENOUGH}
+    moved = {kind: enough[kind] for kind, seconds in _lengths(rows, enough, most).items() if breaks(seconds)}
+    found = [(kind, move) for kind, points in _points(rows, moved, most).items() for move in moves(points)]
+    events = _before([move for _, move in found], targets)
+    attributed = [Attributed(kind, move, _suspected(move, events)) for kind, move in found]
+    return sorted(attributed, key=_latest, reverse=True)
 
 
 def _latest(one: Attributed) -> tuple[datetime, str]:
     return one.move.first_after, one.event_class.value
 
 
+def _lengths(
+    rows: QuerySet[Launch], counts: Mapping[EventClass, int], most: int
+) -> Mapping[EventClass, Sequence[float]]:
+    """The seconds of about ``most`` of each class in the order of time: most classes do not move, and of those nothing
+    more is read."""
+    if not counts:
+        return {}
+    listed = ArrayAgg("ready_seconds", order_by=("began_at", "ready_seconds"))
+    found = _parts(rows, counts, most).values_list("event_class").annotate(listed=listed)
+    return {EventClass(kind): seconds for kind, seconds in found}
+
+
 def _points(
     rows: QuerySet[Launch], counts: Mapping[EventClass, int], most: int
 ) -> Mapping[EventClass, Sequence[Point]]:
     """About ``most`` of each class in the order of time, by one statement."""
-    found: dict[EventClass, list[Point]] = {kind: [] for kind in EventClass if kind in counts}
+    found: dict[str, list[Point]] = {kind.value: [] for kind in EventClass if kind in counts}
     if found:
-        bounds = {kind: bound_of(counts[kind], most) for kind in found}
-        parts = [Q(event_class=kind) & (Q(pk__lt=bound) if bound else Q()) for kind, bound in bounds.items()]
-        # Said once more for all, and every hit or miss there is: each lets an index serve that has more before the id.
-        known = [bound for bound in bounds.values() if bound is not None]
-        for_all = Q(pk__lt=max(known)) if len(known) == len(bounds) else Q()
-        rows = rows.filter(reduce(or_, parts), for_all, weights__in=list(Cached))
-        for kind, *columns in rows.values_list("event_class", *COLUMNS):
-            found[EventClass(kind)].append(point_of(*columns))
-    return {kind: sorted(points, key=time_of) for kind, points in found.items()}
+        for kind, *columns in _parts(rows, counts, most).values_list("event_class", *COLUMNS):
+            found[kind].append(point_of(*columns))
+    return {EventClass(kind): sorted(points, key=time_of) for kind, points in found.items()}
 
 
-def _before(move: Move, targets: Targets) -> tuple[AuditEvent, ...]:
-    rows = audit_list(targets=targets).filter(at__gte=earliest(move), at__lte=move.first_after)
-    known = {str(event.pk): event for event in rows.exclude(object_type__in=NO_CHANGES).order_by("-at")[:MOST_CHANGES]}
-    changes = [Change(event.at, key) for key, event in known.items()]
-    return tuple(known[one.key] for one in suspects(move, changes))
+def _parts(rows: QuerySet[Launch], counts: Mapping[EventClass, int], most: int) -> QuerySet[Launch]:
+    """About ``most`` of each class that ``counts`` has, in no order."""
+    bounds = {kind: bound_of(count, most) for kind, count in counts.items()}
+    parts = [Q(event_class=kind) & (Q(pk__lt=bound) if bound else Q()) for kind, bound in bounds.items()]
+    # Said once more for all, and every hit or miss there is: each lets an index serve that has more before the id.
+    known = [bound for bound in bounds.values() if bound is not None]
+    for_all = Q(pk__lt=max(known)) if len(known) == len(bounds) else Q()
+    return rows.filter(reduce(or_, parts), for_all, weights__in=list(Cached))
+
+
+def _before(found: Sequence[Move], targets: Targets) -> Mapping[str, AuditEvent]:
+    """The latest changes before each move, by their keys: one statement for all moves."""
+    rows = audit_list(targets=targets).exclude(object_type__in=NO_CHANGES).order_by("-at")
+    each = [rows.filter(at__gte=earliest(move), at__lte=move.first_after)[:MOST_CHANGES] for move in found]
+    if not each:
+        return {}
+    return {str(event.pk): event for event in each[0].union(*each[1:])}
+
+
+def _suspected(move: Move, events: Mapping[str, AuditEvent]) -> tuple[AuditEvent, ...]:
+    changes = [Change(event.at, key) for key, event in events.items()]
+    return tuple(events[one.key] for one in suspects(move, changes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -68,9 +68,14 @@ def step_rows(selection: Selection, targets: Targets) -> QuerySet[LaunchCount]:
 def _count_rows(
     selection: Selection, targets: Targets, told_apart: Collection[str], parts_of: Callable[..., list[Part]]
 ) -> QuerySet[LaunchCount]:
-    period = selection.period
-    waiting = LaunchHour.objects.filter(step="Day", start__lt=period.until).values_list("start", flat=True)
-    parts = parts_of(uncounted=frozenset(waiting))
+    waiting = LaunchHour.objects.filter(step="Day", start__lt=selection.period.until).values_list("start", flat=True)
+    return rows_of_parts(selection, targets, told_apart, parts_of(uncounted=frozenset(waiting)))
+
+
+def rows_of_parts(
+    selection: Selection, targets: Targets, told_apart: Collection[str], parts: Sequence[Part]
+) -> QuerySet[LaunchCount]:
+    """The counts of these hours and days, at least one, whatever the selection's period is."""
     spans = [Q(step=part.step, start__gte=part.since, start__lt=part.until) for part in parts]
     rows = LaunchCount.objects.filter(reduce(or_, spans), by=_coarsest(selection, targets, told_apart))
     return rows.filter(visible(targets) & _alike(selection)).order_by()

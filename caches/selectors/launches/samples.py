@@ -17,6 +17,7 @@ from caches.domain.launches.comparison import Sample
 from caches.domain.launches.words import Cached
 from caches.models import Launch
 from caches.selectors.launches.lists import Selection, launch_rows
+from caches.selectors.launches.totals import totals
 from caches.selectors.nodes import Targets
 
 MOST = 2000  # beyond it an interval gets no narrower that anybody would notice
@@ -46,11 +47,10 @@ class Drawn:
 
 def drawn(selection: Selection, *, targets: Targets = None, most: int = MOST) -> Drawn:
     """What the selection holds, and at most about ``most`` of its ready launches."""
-    rows = launch_rows(selection, targets).order_by()
-    launches = rows.count()
-    ready = rows.filter(ready_seconds__isnull=False)
-    count = ready.count()
-    return Drawn(launches, count, rows.filter(state="Ended").count(), points(ready, count, most))
+    found = totals(selection, targets)
+    ready = launch_rows(selection, targets).filter(ready_seconds__isnull=False)
+    listed = points(ready, found.ready, most)
+    return Drawn(found.launches, max(found.ready, len(listed)), found.ended, listed)
 
 
 def points(ready: QuerySet[Launch], count: int, most: int) -> tuple[Point, ...]:

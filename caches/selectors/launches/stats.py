@@ -7,12 +7,20 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache, lru_cache
+from typing import Any
 from uuid import UUID
 
-from caches.domain.launches.sketch import ACCURACY, Sketch
+from django.contrib.postgres.aggregates import ArrayAgg, JSONBAgg
+from django.db import connection
+from django.db.models import BooleanField, ExpressionWrapper, Q, Sum
+from django.db.models.expressions import RawSQL
+
+from caches.domain.launches.period import day_of
+from caches.domain.launches.sketch import ACCURACY, Sketch, range_of, stored_counts
 from caches.domain.launches.words import Cached, EventClass
 from caches.models import Launch
-from caches.selectors.launches.lists import Selection, count_rows, launch_rows, step_rows
+from caches.selectors.launches.lists import Selection, count_rows, launch_rows, launches_list, step_rows
 from caches.selectors.nodes import Targets
 
 # Below this a percentile would be one launch's luck: the launches themselves are shown.
@@ -83,17 +91,39 @@ def class_stats(selection: Selection, *, targets: Targets = None) -> list[ClassS
     """Every class that has launches, in the order of the classes."""
     parts: dict[EventClass, dict[Cached, Part]] = defaultdict(lambda: defaultdict(Part))
     rows = count_rows(selection, targets, told_apart=("event_class", "weights"))
-    columns = ("event_class", "weights", "launches", "ready", "ended", "reasons", "sketch")
-    for name, label, launches, ready, ended, reasons, sketch in rows.values_list(*columns):
+    # PostgreSQL hands over two rows for each class and hit, not one for each hour of them: what is over hardly changes,
+    # and what was made of the same sketches before is known.
+    over = ExpressionWrapper(Q(start__lt=day_of(selection.period.end)), output_field=BooleanField())
+    grouped = rows.values_list("event_class", "weights").annotate(
+        Sum("launches"),
+        Sum("ready"),
+        Sum("ended"),
+        sketches=ArrayAgg("sketch", order_by=("start", "pk")),
+        why=JSONBAgg("reasons", filter=~Q(reasons={})),
+        over=over,
+    )
+    for name, label, launches, ready, ended, sketches, reasons, is_over in grouped:
         part = parts[EventClass(name)][Cached(label)]
         part.launches += launches
         part.ready += ready
         part.ended += ended
-        part.reasons.update(reasons)
-        part.sketch.merge_stored(sketch)
+        for one in reasons or ():
+            part.reasons.update(one)
+        if is_over:
+            part.sketch.merge(_merged(*sketches))
+        else:
+            part.sketch.merge_stored(*sketches)
     found = {kind: ClassStats(kind, _together(by_weights.values()), by_weights) for kind, by_weights in parts.items()}
     _add_dots([stats for stats in found.values() if _has_few(stats)], selection, targets)
     return [found[kind] for kind in EventClass if kind in found]
+
+
+@lru_cache(maxsize=128)
+def _merged(*stored: bytes) -> Sketch:
+    """Not to be changed: whoever asks for the same again is given this one."""
+    made = Sketch()
+    made.merge_stored(*stored)
+    return made
 
 
 def _together(parts: Iterable[Part]) -> Part:
@@ -121,19 +151,41 @@ def _add_dots(few: Sequence[ClassStats], selection: Selection, targets: Targets)
 
 def examples(stats: Iterable[ClassStats], selection: Selection, *, targets: Targets = None) -> list[Example]:
     """For each class with enough launches the one at its median and the one at its p95, with their phases."""
-    found = []
-    for one in stats:
-        for quantile, seconds in zip((0.5, 0.95), one.whole.quantiles, strict=False):
-            launch = _at(one.event_class, seconds, selection, targets) if seconds is not None else None
-            if launch is not None and seconds is not None:
-                found.append(Example(one.event_class, quantile, seconds, launch))
-    return found
+    wanted = [
+        (one.event_class, quantile, seconds)
+        for one in stats
+        for quantile, seconds in zip((0.5, 0.95), one.whole.quantiles, strict=False)
+        if seconds is not None
+    ]
+    keys = _keys_at([(kind, seconds) for kind, _, seconds in wanted], selection, targets) if wanted else {}
+    rows = {row.pk: row for row in launches_list(targets=targets).filter(pk__in=keys.values())} if keys else {}
+    return [
+        Example(kind, quantile, seconds, rows[keys[number]])
+        for number, (kind, quantile, seconds) in enumerate(wanted, start=1)
+        if keys.get(number) in rows
+    ]
 
 
-def _at(kind: EventClass, seconds: float, selection: Selection, targets: Targets) -> Launch | None:
-    low, high = seconds * (1 - 2 * ACCURACY) - 0.001, seconds * (1 + 2 * ACCURACY) + 0.001
-    rows = launch_rows(selection, targets).filter(event_class=kind, ready_seconds__range=(low, high))
-    return rows.order_by("ready_seconds", "pk").first()
+def _keys_at(wanted: Sequence[tuple[EventClass, float]], selection: Selection, targets: Targets) -> dict[int, UUID]:
+    """For each class and seconds, numbered from 1, a launch that took so long, if there is one: by one statement."""
+    alike: dict[str, Any] = {
+        "event_class": RawSQL("wanted.kind", ()),
+        "ready_seconds__range": (RawSQL("wanted.low", ()), RawSQL("wanted.high", ())),
+    }
+    rows = launch_rows(selection, targets).filter(**alike).order_by("ready_seconds", "pk").values("pk")[:1]
+    one, values = rows.query.sql_with_params()
+    kinds, lows, highs = zip(*((kind.value, *_around(seconds)) for kind, seconds in wanted), strict=True)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT wanted.number, found.* FROM unnest(%s::text[], %s::float8[], %s::float8[])"
+            f" WITH ORDINALITY AS wanted (kind, low, high, number) CROSS JOIN LATERAL ({one}) AS found",
+            [list(kinds), list(lows), list(highs), *values],
+        )
+        return dict(cursor.fetchall())
+
+
+def _around(seconds: float) -> tuple[float, float]:
+    return seconds * (1 - 2 * ACCURACY) - 0.001, seconds * (1 + 2 * ACCURACY) + 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +202,16 @@ EDGES = (0, 5, 10, 20, 30, 60, 120, 180, 300, 600, 900, 1800, 3600, 7200)
 def heat(selection: Selection, *, targets: Targets = None) -> list[HeatCell]:
     """How many launches of each of the period's steps took how long; only cells that hold some."""
     steps = selection.period.steps
-    sketches: dict[datetime, Sketch] = defaultdict(Sketch)
-    for start, sketch in step_rows(selection, targets).values_list("start", "sketch"):
-        sketches[steps[bisect_right(steps, start) - 1]].merge_stored(sketch)
     cells: dict[tuple[datetime, float], int] = defaultdict(int)
-    for start, whole in sketches.items():
-        for low, high, count in whole.ranges():
-            middle = 2 * low * high / (low + high) if low else 0.0
-            cells[(start, EDGES[bisect_right(EDGES, middle) - 1])] += count
+    for start, sketch in step_rows(selection, targets).values_list("start", "sketch"):
+        step = steps[bisect_right(steps, start) - 1]
+        for bucket, count in stored_counts(sketch):
+            cells[step, _edge(bucket)] += count
     return [HeatCell(start, low, count) for (start, low), count in sorted(cells.items())]
+
+
+@cache
+def _edge(bucket: int) -> float:
+    """The row of the heatmap that a bucket's launches are in."""
+    low, high = range_of(bucket)
+    return EDGES[bisect_right(EDGES, 2 * low * high / (low + high) if low else 0.0) - 1]
