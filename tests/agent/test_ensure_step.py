@@ -284,8 +284,20 @@ def test_a_pod_with_nothing_to_fall_back_on_says_so(dead: World, tmp_path: Path)
     digest = publish(dead)
     pod = Pod(dead, tmp_path)
     assert pod.run(digest) == 1
-    assert pod.outcome["found"] == "failed" and "HEARTH_SOURCE" in pod.outcome["message"]
+    assert pod.outcome["found"] == "waiting", "nobody tried to fetch it"
+    assert "HEARTH_SOURCE" in pod.outcome["message"]
     assert pod.served() == {}
+
+
+def test_a_pod_that_asks_before_the_artifact_is_known_waits_and_one_whose_node_is_full_fails(
+    world: World, tmp_path: Path
+) -> None:
+    pod = Pod(world, tmp_path)
+    assert pod.run(f"sha256:{'0' * 64}") == 1
+    assert pod.outcome["found"] == "waiting" and "Nobody published" in pod.outcome["message"]
+    world.link.quota = (100_000, 0)
+    assert pod.run(registered_as_stated(world)) == 1
+    assert pod.outcome["found"] == "failed" and "NoRoom" in pod.outcome["message"]
 
 
 def test_a_source_that_holds_other_bytes_starts_no_pod(dead: World, tmp_path: Path, source: Any) -> None:

@@ -7,10 +7,10 @@ from collections import defaultdict
 import pytest
 
 from caches.domain.launches.events import event_observations
-from caches.domain.launches.labels import weights_label
+from caches.domain.launches.labels import Circumstances, miss_reason, weights_label
 from caches.domain.launches.observations import Observation
 from caches.domain.launches.timeline import Timeline, assemble
-from caches.domain.launches.words import Cached, LaunchState, Mark, Phase
+from caches.domain.launches.words import Cached, LaunchState, Mark, MissReason, Phase
 from tests.domain.launches import after
 
 OUTCOME = '{"found": "miss", "bytes": 1048576, "source": "store", "seconds": 7.5, "message": ""}'
@@ -39,16 +39,28 @@ def test_a_cold_start_is_ready_after_what_it_fetched() -> None:
     assert weights_label(runs(*FIRST)[0]) is Cached.MISS
 
 
-def test_what_was_waited_for_before_the_weights_were_there_is_part_of_their_fetch_and_no_hit() -> None:
-    """The step finds nothing, fails, and is quick once somebody else has fetched them: they were missed."""
+@pytest.mark.parametrize(
+    ("said", "fetch", "reason"),
+    [
+        ("exit 1", 1.0, MissReason.FAILED),
+        ('{"found": "failed", "seconds": 0.5}', 1.0, MissReason.FAILED),
+        ('{"found": "waiting", "seconds": 0.5}', 0.5, MissReason.FIRST),
+    ],
+)
+def test_what_was_waited_for_before_the_weights_were_there_is_no_fetch_and_no_hit(
+    said: str, fetch: float, reason: MissReason
+) -> None:
+    """The step finds nothing, ends, and is quick once somebody else has fetched them: they were missed."""
     hit = '{"found": "hit", "bytes": 0, "source": "", "seconds": 0.04, "message": ""}'
     events = (
-        ("Scheduled", 0.0, "", 0), ("Ensuring", 0.5, "", 0), ("EnsureFailed", 1.0, "exit 1", 0),
+        ("Scheduled", 0.0, "", 0), ("Ensuring", 0.5, "", 0), ("EnsureFailed", 1.0, said, 0),
         ("Ensuring", 9.0, "", 0), ("Ensured", 9.5, hit, 0), ("Started", 9.6, "", 0), ("Ready", 10.4, "", 0),
     )  # fmt: skip
     (timeline,) = timelines(*events).values()
-    assert timeline.seconds(Phase.WEIGHTS_FETCH) == pytest.approx(9.0)
+    assert timeline.seconds(Phase.WEIGHTS_FETCH) == pytest.approx(fetch)
     assert weights_label(runs(*events)[0]) is Cached.MISS
+    first = Circumstances(node_age_seconds=1e6, first_of_version_on_node=True)
+    assert miss_reason(runs(*events)[0], Cached.MISS, first) is reason
     warm = tuple(event for event in events if event[0] != "EnsureFailed")
     assert weights_label(runs(*warm)[0]) is Cached.HIT
 

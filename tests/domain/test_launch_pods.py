@@ -91,7 +91,7 @@ def test_an_ensure_step_that_failed_and_was_run_again_counts_with_both() -> None
     )
     assert list(seen) == [0]
     made = assemble(seen[0])
-    assert made.seconds(Phase.WEIGHTS_FETCH) == 20, "what was waited between the two counts too"
+    assert made.seconds(Phase.WEIGHTS_FETCH) == 3 + 7, "nobody fetched between the two"
     assert weights_label(seen[0]) is Cached.MISS
     ends = [one for one in set(seen[0]) if one.mark is Mark.ENSURE_ENDED]
     assert sorted(one.fact("found") for one in ends) == ["failed", "miss"]

@@ -137,10 +137,31 @@ def test_a_launch_that_never_became_ready_is_kept_with_how_far_it_got(seen: list
     assert {one.state for one in late} <= {PhaseState.NOT_REACHED}
 
 
-def test_an_ensure_step_that_failed_first_was_waited_for_as_well() -> None:
-    again = [mark(Mark.ENSURE_STARTED, 20), mark(Mark.ENSURE_ENDED, 25)]
-    early = [mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 2), *again, mark(Mark.ENSURE_STARTED, 30)]
-    assert assemble([*early, mark(Mark.ENSURE_ENDED, 42)]).seconds(Phase.WEIGHTS_FETCH) == 22
+S, E = Mark.ENSURE_STARTED, Mark.ENSURE_ENDED
+
+
+@pytest.mark.parametrize(
+    ("attempts", "seconds"),
+    [
+        ([mark(S, 20), mark(E, 25), mark(S, 30), mark(E, 42)], 17),  # the back-off between them was no fetch
+        ([mark(S, 20), mark(E, 25, found="failed"), mark(S, 30), mark(E, 42, found="hit")], 17),
+        ([mark(S, 20), mark(E, 25, found="waiting"), mark(S, 30), mark(E, 42, found="hit")], 12),
+        ([mark(S, 20), mark(E, 25, found="waiting"), mark(S, 30), mark(E, 31, found="waiting")], None),
+        ([mark(S, 20), mark(E, 25, found="waiting", seconds=5.0)], None),
+        ([mark(S, 20), mark(S, 30), mark(E, 42)], 12),  # the first one was killed, nobody knows when
+        ([mark(S, 20), mark(E, 25), mark(S, 30)], 5),  # the second goes on
+        ([mark(E, 25, seconds=5.0), mark(E, 42, seconds=2.0)], 7),  # nobody saw them begin
+        ([mark(S, 20), mark(E, 25), mark(E, 42, seconds=2.0)], 7),
+        ([mark(S, 20), mark(E, 25), mark(E, 42)], 5),
+        ([mark(S, 21), mark(E, 20)], 0),  # whole seconds
+        ([mark(S, 20), mark(E, 25), mark(E, 25, found="hit", seconds=4.0)], 5),  # told twice
+    ],
+)
+def test_only_attempts_of_the_ensure_step_are_fetch(attempts: list[Observation], seconds: float | None) -> None:
+    early = [mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 2)]
+    timeline = assemble([*early, *attempts, mark(Mark.STARTED, 60), mark(Mark.READY, 70)])
+    assert timeline.seconds(Phase.WEIGHTS_FETCH) == seconds
+    assert timeline.unknown_seconds == 68 - (seconds or 0), "what was waited between is in no phase"
 
 
 def test_a_launch_that_served_and_ended_stays_ready() -> None:

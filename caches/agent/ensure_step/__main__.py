@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from caches.agent.asking import End, Found, Progress
+from caches.agent.asking import Answer, End, Found, Progress
 from caches.agent.ensure_step import fetch, model_folder
 from caches.agent.ensure_step.ask import ask_agent
 from caches.agent.ensure_step.options import Options, read_options
@@ -20,18 +20,25 @@ log = logging.getLogger("hearth-ensure")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 LOCK_SECONDS = 1.0
+# How an agent says that it may give the artifact later; NO_ROOM and FAILED are ends of a fetch.
+LATER = (End.UNKNOWN, End.PAUSED, End.LEAVING, End.STOPPING)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The termination message: what was found, bytes read for it, seconds, the store they came from; ``message``: why
-    the node's store was not used, or why there is nothing."""
+    """The termination message: what was found (Found, or ``failed``, or ``waiting`` where nothing was fetched because
+    nobody could yet), bytes read for it, seconds, the store they came from; ``message``: why the node's store was not
+    used, or why there is nothing."""
 
     found: str
     bytes: int = 0
     seconds: float = 0.0
     source: str = ""
     message: str = ""
+
+
+class NotYetError(OSError):
+    """There is nothing, and nobody tried: it is asked for again."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,7 +55,8 @@ def main(arguments: Sequence[str]) -> int:
     except (HearthError, OSError) as error:
         said = _said(error)
         log.error("%s is not present: %s", options.digest, said)
-        _report(options, Outcome("failed", seconds=time.monotonic() - start, message=said[:500]))
+        found = "waiting" if isinstance(error, NotYetError) else "failed"
+        _report(options, Outcome(found, seconds=time.monotonic() - start, message=said[:500]))
         return EXIT_FAILED
     outcome = replace(outcome, seconds=round(time.monotonic() - start, 6))
     log.info("%s: %s, %d bytes in %.3f s", options.digest, outcome.found, outcome.bytes, outcome.seconds)
@@ -66,7 +74,7 @@ def ensure(options: Options) -> Outcome:
             return Outcome(answer.found, answer.bytes, source=answer.source)
         answer = None  # another store than the agent's is mounted here, or the tree went this very moment
     if answer is not None:
-        return _local(options, f"the node's agent: {answer.end.value} {answer.message}")
+        return _local(options, f"the node's agent: {answer.end.value} {answer.message}", later=_is_later(answer))
     return _without_agent(options, store)
 
 
@@ -79,7 +87,7 @@ def _without_agent(options: Options, store: Store) -> Outcome:
         model_folder.link_files(options.model, options.mount, marker.files)
         return Outcome(Found.HIT)
     if options.source is None:
-        return _local(options, "no agent answers")
+        return _local(options, "no agent answers", later=True)
     manifest = fetch.manifest_by_pod(options.source, options.secret, options.digest)
     try:
         with store.lock(LOCK_SECONDS):
@@ -95,11 +103,18 @@ def _without_agent(options: Options, store: Store) -> Outcome:
     return Outcome(Found.PARTIAL if had else Found.MISS, count, source=options.source.connection.name)
 
 
-def _local(options: Options, why: str) -> Outcome:
-    """Into the pod's own folder: slower for the next pod, but this one starts. ``why`` not into the node's store."""
+def _is_later(answer: Answer) -> bool:
+    """Whether it may be given later and nothing was read for it."""
+    return answer.end in LATER and not answer.bytes
+
+
+def _local(options: Options, why: str, *, later: bool = False) -> Outcome:
+    """Into the pod's own folder: slower for the next pod, but this one starts. ``why`` not into the node's store, and
+    whether that may be otherwise ``later``."""
     log.info("%s", why)
     if options.source is None:
-        raise OSError(f"the pod was given no source of its own (HEARTH_SOURCE), so it cannot fetch by itself; {why}")
+        said = f"the pod was given no source of its own (HEARTH_SOURCE), so it cannot fetch by itself; {why}"
+        raise NotYetError(said) if later else OSError(said)
     log.info("fetching into the pod")
     own = Store(options.model / model_folder.OWN)
     try:

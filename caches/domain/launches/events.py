@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from caches.domain.launches.observations import LONGEST_SECONDS, Observation, facts_of
-from caches.domain.launches.words import Clock, Mark, Observer
+from caches.domain.launches.words import WAITING, Clock, Mark, Observer
 
 CONTAINER = "engine"
 _FACTS = ("found", "bytes", "source")
@@ -30,8 +30,7 @@ def event_observations(reason: str, at: datetime, message: str, restart_count: i
         case "Ensured":
             return [(restart_count, ensured(at, message))]
         case "EnsureFailed":
-            failed = facts_of({"found": "failed"})
-            return [(restart_count, Observation(Observer.ENSURE, Mark.ENSURE_ENDED, at, facts=failed))]
+            return [(restart_count, ensured(at, message, failed=True))]
         case "Started":
             return [(restart_count, _seen(Mark.STARTED, at))]
         case "Ready":
@@ -50,12 +49,13 @@ def _seen(mark: Mark, at: datetime) -> Observation:
 
 
 def ensured(at: datetime, message: str, clock: Clock = Clock.SERVER, *, failed: bool = False) -> Observation:
-    """The ensure step's own report; one that cannot be read says only when it ended, and that it ``failed``."""
+    """The ensure step's own report; one that cannot be read says only when it ended, and that it ``failed``. One that
+    waited failed to find them, and fetched nothing."""
     said = _object(message)
     seconds = said.get("seconds")
     usable = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST_SECONDS
     found = {name: said[name] for name in _FACTS if isinstance(said.get(name), str | int | float)}
-    if failed:
+    if failed and found.get("found") != WAITING:
         found["found"] = "failed"
     facts = facts_of({name: str(value)[:300] for name, value in found.items()})
     length = float(seconds) if usable else None  # type: ignore[arg-type]  # a number where it is usable

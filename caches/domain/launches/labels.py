@@ -6,19 +6,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from caches.domain.launches.observations import Observation
-from caches.domain.launches.words import Cached, EventClass, Mark, MissReason
+from caches.domain.launches.words import WAITING, Cached, EventClass, Mark, MissReason
 
 # A node that was there for less than this when the pod was placed is new: it came for this load.
 NEW_NODE_SECONDS = 900.0
 
 # What the ensure step says it found. Into the pod's own folder means that the node's cache could not help; an attempt
-# that failed did not find them either, however quick the next one was.
+# that failed or waited did not find them either, however quick the next one was.
 _FOUND = {
     "hit": Cached.HIT,
     "partial": Cached.PARTIAL,
     "miss": Cached.MISS,
     "local": Cached.MISS,
     "failed": Cached.MISS,
+    WAITING: Cached.MISS,
 }
 _WORST = (Cached.MISS, Cached.PARTIAL, Cached.HIT)
 

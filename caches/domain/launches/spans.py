@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from caches.domain.launches.clocks import node_shift
 from caches.domain.launches.observations import Observation, order_of
-from caches.domain.launches.words import Clock, Mark, Observer, Phase
+from caches.domain.launches.words import WAITING, Clock, Mark, Observer, Phase
 
 # An effect this little before its cause is no contradiction: whole seconds of events, and clocks that NTP keeps.
 TOLERATED = timedelta(seconds=2)
@@ -123,14 +123,27 @@ def _image_pull(seen: Seen) -> list[Measure]:
 
 
 def _weights_fetch(seen: Seen) -> list[Measure]:
-    """From the ensure step's first start to its last end: attempts that failed were waited for as well."""
+    """Every attempt of the ensure step that ended. Between two of them nobody fetched: the pod waited to be tried
+    again. One that only asked (waiting) fetched nothing either."""
     ended = seen.of(Mark.ENSURE_ENDED)
     if not ended and not seen.of(Mark.ENSURE_STARTED) and (restarted := seen.first(Mark.RESTARTED)) is not None:
         return [Measure(Observer.CLUSTER, (Stretch(restarted, restarted, 0.0),))]  # the step is not run again
     observer = Observer.ENSURE if any(one.observer is Observer.ENSURE for one in ended) else Observer.CLUSTER
-    if (whole := _between(seen.first(Mark.ENSURE_STARTED), seen.last(Mark.ENSURE_ENDED))) is not None:
-        return _listed(_by(observer, [whole]))
-    return _listed(_by(observer, [_stretch(seen, one) for one in ended if one.seconds is not None]))
+    return _listed(_by(observer, _attempts(seen, ended)))
+
+
+def _attempts(seen: Seen, ended: Sequence[Observation]) -> Iterable[Stretch | None]:
+    """Each from the latest start before its end and after the end of the one before; where that is not known, as long
+    as it says itself."""
+    starts = [at for one in seen.of(Mark.ENSURE_STARTED) if (at := seen.time(one)) is not None]
+    before: datetime | None = None
+    for one in ended:  # in the order of their times, those that say none first
+        end = seen.time(one)
+        mine = [at for at in starts if end is not None and at <= end + TOLERATED and (before is None or at > before)]
+        begun = max((at for at in mine if end is not None and at <= end), default=min(mine, default=None))
+        if one.fact("found") != WAITING:
+            yield _between(begun, end) or (_stretch(seen, one) if one.seconds is not None else None)
+        before = end or before
 
 
 def _initialisation(seen: Seen) -> list[Measure]:

@@ -9,6 +9,9 @@ from uuid import UUID, uuid5
 _LAUNCHES = UUID("6f1f7a52-9d4e-5c0b-8a37-2f5f0c1f7e10")
 
 
+WAITING = "waiting"  # what an ensure step found that only asked: nobody could fetch the weights yet
+
+
 class Phase(StrEnum):
     """In the order in which a launch reaches them."""
 

@@ -140,7 +140,7 @@ class Engines:
                     self._say(f"the last that engine {process.name} wrote: {said}")
                 self._event(engine, "BackOff", ended, engine.restart_count)
             else:
-                self._event(engine, "EnsureFailed", ended, engine.restart_count + running.served)
+                self._event(engine, "EnsureFailed", running.outcome or ended, engine.restart_count + running.served)
         restarts = engine.restart_count
         due = process.process is None and time.monotonic() >= process.next_start
         if (
@@ -165,6 +165,8 @@ class Engines:
         try:
             (folder / "model").mkdir(parents=True, exist_ok=True)
             (folder / "address").unlink(missing_ok=True)
+            if not running.ensured:
+                (folder / "outcome").unlink(missing_ok=True)  # of an attempt before it
             env = {**agent_environment(os.environ), "POD_NAME": name}
             if running.ensured:
                 with log_opened(self._fleet.folder, engine.uid, engine.restart_count + running.served) as log:
