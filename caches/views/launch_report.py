@@ -203,6 +203,6 @@ def _burst_table(request: HttpRequest, found: Report) -> Table:
 def _until(share: float) -> Any:
     def cell(burst: Burst) -> SafeString | str:
         seconds = burst.seconds_until(share)
-        return "never" if seconds is None else cells.duration(seconds)
+        return ("not yet" if burst.starting else "never") if seconds is None else cells.duration(seconds)
 
     return cell

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from caches.domain.launches.bursts import GAP, Added, scale_out
+from caches.domain.launches.bursts import WITHIN, Added, scale_out
 from tests.domain.launches import after
 
-GAP_SECONDS = GAP.total_seconds()
+APART = WITHIN.total_seconds()
 
 
 def added(
@@ -27,8 +29,12 @@ def added(
         ([], []),
         ([0, 1], []),
         ([0, 1, 2], [3]),
-        ([0, GAP_SECONDS, 2 * GAP_SECONDS], [3]),
-        ([0, GAP_SECONDS + 1, 2 * GAP_SECONDS + 2], []),
+        ([0, APART / 2, APART], [3]),
+        ([0, APART / 2, APART + 1], []),
+        # Commands one after the other, each within a burst's time of the one before.
+        ([0, 0, 0, 20, 20, 20, 40, 40, 40, 60, 60, 60], [6, 6]),
+        ([0, 0, 0, 90, 90, 90, 180, 180, 180], [3, 3, 3]),
+        ([number * 25 for number in range(40)], []),
         ([0, 1, 2, 1000, 1001, 1002, 1003], [3, 4]),
         ([0, 1, 1000, 1001, 1002], [3]),
     ],
@@ -43,6 +49,18 @@ def test_endpoints_burst_for_themselves_and_what_has_none_does_not() -> None:
     mixed = [added(at, endpoint=name) for at in range(4) for name in ("chat", "code", "")]
     assert [one.endpoint for one in scale_out(mixed).bursts] == ["chat", "code"]
     assert scale_out([added(0, endpoint="a"), added(1, endpoint="b"), added(2, endpoint="c")]).bursts == ()
+
+
+def test_endpoints_of_one_name_in_two_clusters_are_two() -> None:
+    two = [replace(added(at), cluster=name) for at in (0, 1) for name in ("east", "west")]
+    assert scale_out(two).bursts == ()
+    assert [len(one.launches) for one in scale_out([*two, added(2)]).bursts] == []
+    assert [len(one.launches) for one in scale_out([*two, replace(added(2), cluster="west")]).bursts] == [3]
+
+
+def test_what_is_starting_may_serve_yet() -> None:
+    (burst,) = scale_out([added(0, 30), added(1), replace(added(2), starting=True)]).bursts
+    assert (burst.starting, burst.serving, burst.seconds_until(1.0)) == (1, 1, None)
 
 
 def test_the_time_until_capacity_serves_runs_from_the_first_launch() -> None:

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from caches.domain.launches.attribution import Change, Point, earliest, moves, suspects
-from caches.domain.launches.bursts import FEWEST, GAP, Added, scale_out
+from caches.domain.launches.bursts import FEWEST, Added, scale_out
 from caches.domain.launches.comparison import Sample, compare
-from caches.domain.launches.resampling import ENOUGH, Verdict, difference, quantile_interval, share_interval
+from caches.domain.launches.resampling import ENOUGH, Difference, Verdict, difference, share_interval
 from caches.domain.launches.trials import KINDS, MOST_RUNS, Measured, order_of, results_of
 from caches.domain.launches.words import PHASES, EventClass, Phase
 from caches.domain.launches.worth import Basis, Cost, Worth, judge
@@ -72,8 +72,8 @@ def test_the_interval_of_a_share_holds_it_and_stays_a_share(hits: int, of: int) 
 
 
 def test_equal_durations_have_an_interval_of_no_width() -> None:
-    assert quantile_interval([7.0] * ENOUGH, 0.95, seed=3) == (7.0, 7.0)
-    assert quantile_interval([7.0] * (ENOUGH - 1), 0.95, seed=3) is None
+    assert difference([7.0] * ENOUGH, [9.0] * ENOUGH, 0.95, seed=3) == Difference(7.0, 9.0, 2.0, 2.0, 2.0)
+    assert difference([7.0] * ENOUGH, [9.0] * (ENOUGH - 1), 0.95, seed=3) == Difference(7.0, 9.0)
 
 
 def test_moves_hang_on_no_order_and_on_no_equal_times() -> None:
@@ -93,17 +93,6 @@ def test_a_change_at_the_very_moments_is_suspected_and_nothing_beyond() -> None:
     assert [one.key for one in suspects(found, [Change(at, str(number)) for number, at in enumerate(times)])] == [
         "2", "1",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("gaps", "bursts"), [([GAP, GAP], 1), ([GAP + timedelta(seconds=1), GAP], 0), ([timedelta(0)] * 2, 1)]
-)
-def test_a_burst_ends_with_the_first_gap_that_is_longer(gaps: list[timedelta], bursts: int) -> None:
-    began = [T0]
-    for gap in gaps:
-        began.append(began[-1] + gap)
-    found = scale_out([Added("default/chat", at, at, True, False) for at in began])
-    assert (len(began), len(found.bursts)) == (FEWEST, bursts)
 
 
 def test_capacity_that_was_ready_before_it_began_took_no_time() -> None:

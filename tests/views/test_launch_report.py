@@ -94,7 +94,9 @@ def test_scaling_out_says_what_it_found_and_what_nobody_knows(stage: Stage, nigh
     assert "No launch in this time" in text_of(ada, "/launches/report")
     night.launches(4, fetch=10, weights="Miss", endpoint_name="local/trial-1a2b3c4d")
     night.launches(4, fetch=10, weights="Hit", endpoint_name="default/chat")
+    Launch.objects.filter(endpoint_name="default/chat").update(began_at=night.at(8))  # asked for at once
     shown = text_of(ada, "/launches/report")
+    assert "Bursts (3 or more within 30 s of the first) 1" in shown
     assert "Hits in bursts 4 of 4" in shown
     assert "Requests to instances that had missed unknown" in shown
     hit, missed = Launch.objects.filter(endpoint_name="default/chat").order_by("pod_uid")[:2]

@@ -54,13 +54,15 @@ class LaunchVersionReportSerializer(serializers.Serializer[Any]):
 
 
 class LaunchBurstSerializer(serializers.Serializer[Any]):
+    """Three or more launches of one endpoint that began within 30 seconds of the first of them."""
+
     endpoint = serializers.CharField()
     began_at = serializers.DateTimeField()
     launches = serializers.SerializerMethodField()
     hits = serializers.IntegerField()
     known = serializers.IntegerField()
-    half_seconds = serializers.SerializerMethodField(help_text="until half of it served; null: never")
-    all_seconds = serializers.SerializerMethodField(help_text="until all of it served; null: never")
+    half_seconds = serializers.SerializerMethodField(help_text="until half of it served; null: never, or not yet")
+    all_seconds = serializers.SerializerMethodField(help_text="until all of it served; null: never, or not yet")
 
     def get_launches(self, burst: Burst) -> int:
         return len(burst.launches)

@@ -1,28 +1,34 @@
-"""Scaling out: launches of one endpoint that came together, what they found, and when the capacity was there."""
+"""Scaling out: launches of one endpoint that came together, what they found, and when the capacity was there.
+
+What is asked for at once begins at once: a burst is the launches that begin within WITHIN of its first one. The time
+runs from the first, so that commands one after the other never grow into one burst however many there are.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
 
 from caches.domain.launches.sketch import exact_quantile
 
-# A burst is this many launches, each within GAP of the one before.
-FEWEST = 3
-GAP = timedelta(minutes=2)
+FEWEST = 3  # launches, or it is no burst
+# A cluster makes the pods of one change within seconds, in a few steps where they are many.
+WITHIN = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """One launch that added capacity: no restart. ``hit`` None where nobody measured; ``ready_at`` None: never."""
+    """One launch that added capacity: no restart. ``hit`` None where nobody measured; ``ready_at`` None: never, or not
+    yet while it is ``starting``."""
 
     endpoint: str
     began_at: datetime
     ready_at: datetime | None
     hit: bool | None
     unprepared: bool | None
+    cluster: str = ""
+    starting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +51,16 @@ class Burst:
         return sum(one.hit is not None for one in self.launches)
 
     @property
+    def starting(self) -> int:
+        return sum(one.starting for one in self.launches)
+
+    @property
     def serving(self) -> int:
         return sum(one.ready_at is not None for one in self.launches)
 
     def seconds_until(self, share: float) -> float | None:
-        """From the first launch's beginning until ``share`` of the added capacity serves; None where it never did."""
+        """From the first launch's beginning until ``share`` of the added capacity serves; None where it never did, or
+        has not yet."""
         times = [(one.ready_at - self.began_at).total_seconds() for one in self.launches if one.ready_at is not None]
         missing = len(self.launches) - len(times)
         found = exact_quantile([*times, *[float("inf")] * missing], share)
@@ -75,7 +86,7 @@ class ScaleOut:
 
 def scale_out(launches: Iterable[Added]) -> ScaleOut:
     """Of launches in any order."""
-    ordered = sorted(launches, key=lambda one: (one.endpoint, one.began_at))
+    ordered = sorted(launches, key=lambda one: (one.cluster, one.endpoint, one.began_at))
     bursts = tuple(sorted(_bursts(ordered), key=lambda one: one.began_at))
     halves, wholes = ([at for one in bursts if (at := one.seconds_until(share)) is not None] for share in (0.5, 1.0))
     return ScaleOut(
@@ -91,15 +102,20 @@ def scale_out(launches: Iterable[Added]) -> ScaleOut:
 
 
 def _bursts(ordered: Sequence[Added]) -> Iterable[Burst]:
-    if not ordered:
-        return
-    run = [ordered[0]]
-    for before, one in pairwise(ordered):
-        if one.endpoint == before.endpoint and one.endpoint and one.began_at - before.began_at <= GAP:
+    run: list[Added] = []
+    for one in ordered:
+        if run and (_owner(one) != _owner(run[0]) or one.began_at - run[0].began_at > WITHIN):
+            yield from _burst(run)
+            run = []
+        if one.endpoint:
             run.append(one)
-            continue
-        if len(run) >= FEWEST:
-            yield Burst(run[0].endpoint, tuple(run))
-        run = [one]
+    yield from _burst(run)
+
+
+def _owner(one: Added) -> tuple[str, str]:
+    return one.cluster, one.endpoint
+
+
+def _burst(run: Sequence[Added]) -> Iterable[Burst]:
     if len(run) >= FEWEST:
         yield Burst(run[0].endpoint, tuple(run))

@@ -62,13 +62,6 @@ def difference(first: Sequence[float], second: Sequence[float], q: float, *, see
     return Difference(before, after, after - before, low, high)
 
 
-def quantile_interval(values: Sequence[float], q: float, *, seed: int) -> tuple[float, float] | None:
-    """The interval of one quantile; None of too few values."""
-    if len(values) < ENOUGH:
-        return None
-    return _interval(sorted(_replicates(sorted(values), q, Random(seed))))
-
-
 def share_interval(hits: int, of: int) -> tuple[float, float] | None:
     """Wilson's interval of a share; None of nothing."""
     if not 0 <= hits <= of:

@@ -12,7 +12,7 @@ from django.db.models import Count, Min, Q, Sum
 from caches.domain.launches.attribution import Point
 from caches.domain.launches.bursts import Added, ScaleOut, scale_out
 from caches.domain.launches.labels import was_unprepared
-from caches.domain.launches.words import Cached, EventClass
+from caches.domain.launches.words import Cached, EventClass, LaunchState
 from caches.domain.launches.worth import Cost, Judged, judge
 from caches.models import CacheEntry, Pin, Transfer
 from caches.selectors.launches.circumstances import TRIALS
@@ -87,13 +87,16 @@ def launches_scaling(selection: Selection, *, targets: Targets = None) -> ScaleO
     """What the latest MOST_ADDED launches that added capacity found: restarts add none, and trials are no demand."""
     rows = launch_rows(selection, targets).exclude(event_class=EventClass.WARM_RESTART).order_by("-began_at")
     rows = rows.exclude(endpoint_name__startswith=TRIALS)
-    columns = rows.values_list("endpoint_name", "began_at", "ready_at", "weights", "image")
+    columns = rows.values_list("endpoint_name", "began_at", "ready_at", "weights", "image", "cluster__name", "state")
     return scale_out(_added(*row) for row in columns[:MOST_ADDED])
 
 
-def _added(endpoint: str, began_at: datetime, ready_at: datetime | None, weights: str, image: str) -> Added:
+def _added(
+    endpoint: str, began_at: datetime, ready_at: datetime | None, weights: str, image: str, cluster: str, state: str
+) -> Added:
     hit = None if weights == Cached.UNKNOWN else weights == Cached.HIT
-    return Added(endpoint, began_at, ready_at, hit, was_unprepared(Cached(weights), Cached(image)))
+    unprepared = was_unprepared(Cached(weights), Cached(image))
+    return Added(endpoint, began_at, ready_at, hit, unprepared, cluster, state == LaunchState.STARTING)
 
 
 def _counted(selection: Selection, targets: Targets) -> Mapping[tuple[str, str], Counted]:
