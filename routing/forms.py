@@ -91,6 +91,13 @@ class PolicyForm(StrategyForm):
         help_text="An instance that has not begun to answer by then is left, and the client gets 504. An answer that "
         "is not streamed begins when it is whole.",
     )
+    unanswered_threshold = forms.IntegerField(
+        required=False,
+        min_value=WHOLES["unanswered_threshold"][0],
+        max_value=WHOLES["unanswered_threshold"][1],
+        help_text="PREFIX_AWARE sends a request elsewhere also when so many wait at an instance for the beginning of "
+        "their answer. Shortens the longest waits, for some hits; 0: no such bound.",
+    )
 
     @classmethod
     def initial_of(cls, policy: RoutingPolicy) -> dict[str, Any]:

@@ -58,6 +58,12 @@ class ExtensionsInput(Input):
         max_value=WHOLES["first_byte_seconds"][1],
         help_text="an instance that has not begun to answer by then is left, and the client gets 504",
     )
+    unanswered_threshold = serializers.IntegerField(
+        required=False,
+        min_value=WHOLES["unanswered_threshold"][0],
+        max_value=WHOLES["unanswered_threshold"][1],
+        help_text="PREFIX_AWARE goes elsewhere also when so many wait for their first byte at an instance; 0: never",
+    )
 
 
 class RoutingPolicyInput(Input):

@@ -274,6 +274,8 @@ class Exchange:
             self._timed = False
             self._ttft = self._shared.now() - self._asked_at
             self._route.variant.figures.first_byte(self._outcome.value, self._ttft)
+            if self._lease is not None:
+                self._lease.answered()
         if self._ear is not None:
             self._ear.hear(data)
         self._out.append(chunk(data) if self._framed else data)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from routing.dataplane.config import EndpointConfig, InstanceConfig, RouterConfig, VariantConfig
 from routing.dataplane.recording import Recorder
 from routing.dataplane.waiting import Waiting
-from routing.domain.deciding import Decision, Key, Outcome, Situation, decide, local_threshold
+from routing.domain.deciding import Decision, Key, Outcome, Situation, decide, local_share, local_threshold
 from routing.domain.figures import Figures
 from routing.domain.health import WELL, Failure, Health, away, failed, succeeded
 from routing.domain.hotset import Sketch
@@ -41,30 +41,49 @@ class Instance:
 
 
 class Lease:
-    """One request in flight on an instance, given back exactly once, whoever gives it back and however often."""
+    """One request in flight on an instance, given back exactly once, whoever gives it back and however often.
 
-    __slots__ = ("_counts", "_held", "_waiting", "instance")
+    ``unanswered``: where it also counts until its answer begins, None for nowhere."""
 
-    def __init__(self, counts: dict[str, int], instance: Instance, waiting: Waiting) -> None:
+    __slots__ = ("_counts", "_held", "_unanswered", "_waiting", "instance")
+
+    def __init__(
+        self, counts: dict[str, int], instance: Instance, waiting: Waiting, unanswered: dict[str, int] | None = None
+    ) -> None:
         self.instance = instance
         self._waiting = waiting
+        self._unanswered = unanswered
+        if unanswered is not None:
+            unanswered[instance.config.member.id] = unanswered.get(instance.config.member.id, 0) + 1
         self._counts = counts
         self._held = True
         counts[instance.config.member.id] = counts.get(instance.config.member.id, 0) + 1
 
+    def answered(self) -> None:
+        """Its answer began."""
+        counts, self._unanswered = self._unanswered, None
+        if counts is not None:
+            _one_less(counts, self.instance.config.member.id)
+
     def release(self) -> None:
+        if self._unanswered is not None:
+            self.answered()
         if self._held:
             self._held = False
-            member = self.instance.config.member.id
-            if (left := self._counts[member] - 1) > 0:
-                self._counts[member] = left
-            else:
-                del self._counts[member]
+            _one_less(self._counts, self.instance.config.member.id)
             self._waiting.wake()
 
 
+def _one_less(counts: dict[str, int], member: str) -> None:
+    if (left := counts[member] - 1) > 0:
+        counts[member] = left
+    else:
+        del counts[member]
+
+
 class Variant:
-    """One variant's instances, and the decisions about them. ``in_flight`` counts by instance id and holds no zeros."""
+    """One variant's instances, and the decisions about them. ``in_flight`` counts by instance id and holds no zeros;
+    ``unanswered`` likewise, of those that were sent while the policy has a bound for it."""
 
     def __init__(self, config: VariantConfig, of: EndpointConfig, routers: int, before: Variant | None) -> None:
         self.config = config
@@ -73,6 +92,7 @@ class Variant:
         self._of = of
         self._begun: dict[tuple[str, str], blake2b] = {}
         self.in_flight: dict[str, int] = before.in_flight if before else {}
+        self.unanswered: dict[str, int] = before.unanswered if before else {}
         self.sketch: Sketch = before.sketch if before else Sketch()
         self.figures: Figures = before.figures if before else Figures()
         self.recorder: Recorder = before.recorder if before else Recorder()
@@ -87,6 +107,7 @@ class Variant:
         self._ejected: dict[str, float] = before._ejected if before else {}
         parameters = config.policy.prefix_aware
         self._threshold = local_threshold(parameters.concurrency_threshold, routers) if parameters else 0
+        self._most_unanswered = local_share(config.policy.extensions.unanswered_threshold, routers)
         there = {name for name, one in self.instances.items() if known.get(name) is one}
         for name in self._ejected.keys() - there:
             del self._ejected[name]  # gone, or another one by now
@@ -103,7 +124,10 @@ class Variant:
         return decide(situation, key, random.getrandbits(64))
 
     def _situation(self, away: frozenset[str]) -> Situation:
-        return Situation(self.config.policy, self._members, self.config.hot, away, self.in_flight, self._threshold)
+        return Situation(
+            self.config.policy, self._members, self.config.hot, away, self.in_flight, self._threshold, self.unanswered,
+            self._most_unanswered,
+        )  # fmt: skip
 
     def audience(self, tenant: str, model: str) -> Audience:
         """``tenant``: its salt."""
@@ -120,7 +144,8 @@ class Variant:
         return state
 
     def lease(self, instance_id: str) -> Lease:
-        made = Lease(self.in_flight, self.instances[instance_id], self.waiting)
+        unanswered = self.unanswered if self._most_unanswered else None
+        made = Lease(self.in_flight, self.instances[instance_id], self.waiting, unanswered)
         if (count := self.in_flight[instance_id]) > self.figures.most_in_flight:
             self.figures.most_in_flight = count
         return made

@@ -22,7 +22,7 @@ class Outcome(StrEnum):
 
     PRIMARY = "Primary"  # the key's own instance
     SIBLING = "Sibling"  # another copy on the same machine: the first was at the threshold
-    SPILL = "Spill"  # the next instance in the key's order that had room
+    SPILL = "Spill"  # the next instance in the key's order that had room, or the one where fewest wait for an answer
     SATURATED = "Saturated"  # all at the threshold: the least busy one
     ALL_HOT = "AllHot"  # every beginning up to PrefixLength is everybody's: the least busy one
     NO_KEY = "NoKey"  # nothing to hash: the least busy one
@@ -47,6 +47,8 @@ class Situation:
     ``members`` may get requests, ``away`` of them not now (unhealthy, draining): they keep their keys and are skipped.
     ``in_flight`` and ``threshold`` are this router's: see ``local_threshold``. Made once for many requests: what is in
     flight is looked at when it is decided, everything else stays. ``able``: who can be asked.
+    ``unanswered``: how many of those in flight have had no answer yet; ``unanswered_threshold`` of them send the next
+    one elsewhere, 0 for no such bound.
     """
 
     policy: RoutingPolicy
@@ -55,6 +57,8 @@ class Situation:
     away: frozenset[str] = frozenset()
     in_flight: Mapping[str, int] | None = None
     threshold: int = 0
+    unanswered: Mapping[str, int] | None = None
+    unanswered_threshold: int = 0
     able: Ranking = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -117,19 +121,30 @@ def local_threshold(threshold: int, routers: int) -> int:
     return min(threshold, max(1, math.ceil(share + 1.5 * math.sqrt(share))))
 
 
+def local_share(most: int, routers: int) -> int:
+    """What one of ``routers`` allows of a bound that is low, and better too strict than too loose; 0 stays none."""
+    return -(-most // max(1, routers))
+
+
 def _by_key(situation: Situation, key: Key, draw: int) -> Decision:
     ranked = situation.able.of(key.digest)
     in_flight, threshold = situation.in_flight or {}, situation.threshold
+    unanswered, most = situation.unanswered or {}, situation.unanswered_threshold
     first = ranked[0]
-    if in_flight.get(first, 0) < threshold:
+    if in_flight.get(first, 0) < threshold and not (most and unanswered.get(first, 0) >= most):
         return Decision(first, Outcome.PRIMARY, key, ranked)
-    open_ones = [one for one in ranked if in_flight.get(one, 0) < threshold]
-    if not open_ones:
+    below = [one for one in ranked if in_flight.get(one, 0) < threshold]
+    if not below:
         return _least_busy(situation, draw, Outcome.SATURATED, key)
+    open_ones = [one for one in below if unanswered.get(one, 0) < most] if most else below
+    if not open_ones:
+        open_ones = [min(below, key=lambda one: unanswered.get(one, 0))]  # the first of them in the key's order
     homes = situation.able.homes
     home = homes.get(first)
-    sibling = next((one for one in open_ones if home and homes.get(one) == home), "")
+    sibling = next((one for one in open_ones if home and homes.get(one) == home and one != first), "")
     chosen = sibling or open_ones[0]
+    if chosen == first:
+        return Decision(first, Outcome.PRIMARY, key, ranked)
     outcome = Outcome.SIBLING if sibling else Outcome.SPILL
     return Decision(chosen, outcome, key, (chosen, *(one for one in ranked if one != chosen)))
 

@@ -14,7 +14,11 @@ from typing import Any
 
 PREFIX_LENGTHS = (1024, 65536)
 THRESHOLDS = (1, 1024)
-WHOLES: Mapping[str, tuple[int, int]] = {"body_bytes": (1024, 64 * 1024 * 1024), "first_byte_seconds": (1, 3600)}
+WHOLES: Mapping[str, tuple[int, int]] = {
+    "body_bytes": (1024, 64 * 1024 * 1024),
+    "first_byte_seconds": (1, 3600),
+    "unanswered_threshold": (0, 1024),
+}
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 
 
@@ -64,6 +68,8 @@ class RoutingExtensions:
     them; requests are looked into for that whatever the strategy.
     ``body_bytes``: greater bodies are refused (413): of what an engine could never digest it should not hear.
     ``first_byte_seconds``: an instance that has not begun to answer by then is left, and the client told so (504).
+    ``unanswered_threshold``: PREFIX_AWARE sends a request elsewhere also when so many wait for the beginning of their
+    answer at an instance: its longest waits get shorter, for some hits. 0 for no such bound, as the managed feature.
     """
 
     adaptive_depth: bool = True
@@ -76,6 +82,7 @@ class RoutingExtensions:
     record_keys: bool = False
     body_bytes: int = 64 * 1024 * 1024
     first_byte_seconds: int = 600
+    unanswered_threshold: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from routing.domain.deciding import Key, Outcome, Situation, decide, key_of, local_threshold
+from routing.domain.deciding import Key, Outcome, Situation, decide, key_of, local_share, local_threshold
 from routing.domain.engine_model import EngineModel, EngineShape, Served
 from routing.domain.hotset import Counted, HotSet, Sketch, aged, hot_set, merged
 from routing.domain.keys import Boundary
@@ -65,6 +65,7 @@ class Replayed:
 class _Router:
     situation: Situation
     in_flight: dict[str, int]
+    unanswered: dict[str, int]
     sketch: Sketch = field(default_factory=Sketch)
 
 
@@ -91,9 +92,11 @@ class Replay:
         self._threshold = local_threshold(parameters.concurrency_threshold, routers) if parameters else 0
         self._draws = random.Random(seed)
         self._hot, self._counted, self._published_at = HotSet(), Counted(), 0.0
-        counts: list[dict[str, int]] = [{} for _ in range(routers)]
-        self._routers = [_Router(self._situation(one), one) for one in counts]
+        self._most_unanswered = local_share(policy.extensions.unanswered_threshold, routers)
+        counts: list[tuple[dict[str, int], dict[str, int]]] = [({}, {}) for _ in range(routers)]
+        self._routers = [_Router(self._situation(*one), *one) for one in counts]
         self._ends: list[tuple[float, int, str]] = []
+        self._begins: list[tuple[float, int, str]] = []
         self._total: Counter[str] = Counter()
         self._most = 0
 
@@ -110,6 +113,7 @@ class Replay:
                 self._engines[member].serve(request.at, request.blocks, request.tokens, request.output_tokens)
             )
             heapq.heappush(self._ends, (served[-1].ends_at, self._chosen, member))
+            heapq.heappush(self._begins, (request.at + served[-1].ttft_seconds, self._chosen, member))
         count = len(served)
         return Replayed(
             count,
@@ -132,7 +136,8 @@ class Replay:
         )
         if found and own is None and router.sketch.samples():
             router.sketch.add((one.digest for one in found), self._hot.digests)
-        router.in_flight[decision.instance] = router.in_flight.get(decision.instance, 0) + 1
+        for counts in (router.in_flight, router.unanswered):
+            counts[decision.instance] = counts.get(decision.instance, 0) + 1
         self._total[decision.instance] += 1
         self._most = max(self._most, self._total[decision.instance])
         return decision.instance, decision.outcome
@@ -142,7 +147,10 @@ class Replay:
         return Key(request.own, override=True) if request.own and named else None
 
     def _pass(self, now: float) -> None:
-        """What happened until now: requests ended, hot sets were published."""
+        """What happened until now: answers began and ended, hot sets were published."""
+        while self._begins and self._begins[0][0] <= now:
+            _, router, member = heapq.heappop(self._begins)
+            self._routers[router].unanswered[member] -= 1
         while self._ends and self._ends[0][0] <= now:
             _, router, member = heapq.heappop(self._ends)
             self._routers[router].in_flight[member] -= 1
@@ -156,7 +164,10 @@ class Replay:
             self._hot = hot_set(self._hot, self._counted, len(self._members), fraction)
             if self._hot.version != before:
                 for one in self._routers:
-                    one.situation = self._situation(one.in_flight)
+                    one.situation = self._situation(one.in_flight, one.unanswered)
 
-    def _situation(self, in_flight: dict[str, int]) -> Situation:
-        return Situation(self._policy, self._members, self._hot.digests, frozenset(), in_flight, self._threshold)
+    def _situation(self, in_flight: dict[str, int], unanswered: dict[str, int]) -> Situation:
+        return Situation(
+            self._policy, self._members, self._hot.digests, frozenset(), in_flight, self._threshold, unanswered,
+            self._most_unanswered,
+        )  # fmt: skip

@@ -28,8 +28,8 @@ SHOWN_DECISIONS = 50
 SHOWN_DIGITS = 8  # of 16: enough to compare two explanations by, too little to be a key
 _WHY: Mapping[Outcome, str] = {
     Outcome.PRIMARY: "The instance that its key belongs to has room.",
-    Outcome.SIBLING: "The instance that its key belongs to is at the threshold; another copy on that machine has room.",
-    Outcome.SPILL: "The instance that its key belongs to is at the threshold; this is the next in the key's order with "
+    Outcome.SIBLING: "The instance that its key belongs to is at a threshold; another copy on that machine has room.",
+    Outcome.SPILL: "The instance that its key belongs to is at a threshold; this is the next in the key's order with "
     "room.",
     Outcome.SATURATED: "All instances are at the threshold: the least busy one gets it.",
     Outcome.ALL_HOT: "Every beginning up to PrefixLength is everybody's, so none says where it belongs: the least busy "

@@ -38,6 +38,8 @@ STRATEGIES = {
     "RANDOM": read_policy({}),
     "LEAST_OUTSTANDING_REQUESTS": read_policy({"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"}),
     "PREFIX_AWARE, adaptive, T 16": prefix(8192, 16),
+    "PREFIX_AWARE, adaptive, U 8": prefix(8192, 64, unanswered_threshold=8),
+    "PREFIX_AWARE, adaptive, U 2": prefix(8192, 64, unanswered_threshold=2),
     "PREFIX_AWARE, 8192 exactly, T 32": prefix(8192, 32, adaptive_depth=False),
     "PREFIX_AWARE, 4096 exactly, T 32": prefix(4096, 32, adaptive_depth=False),
     "PREFIX_AWARE, 2048 exactly, T 32": prefix(2048, 32, adaptive_depth=False),
@@ -111,19 +113,21 @@ def test_strategies_on_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
 def test_workloads_that_hurt(capsys: pytest.CaptureFixture[str]) -> None:
     """Each beside RANDOM on the same requests."""
     policies = {"RANDOM": STRATEGIES["RANDOM"]}
-    policies |= {f"PREFIX_AWARE, 32768, adaptive, T {most}": prefix(LONG, most) for most in (16, 4)}
+    policies |= {f"PREFIX_AWARE, 32768, T {most}": prefix(LONG, most) for most in (16, 4)}
+    policies["PREFIX_AWARE, 32768, T 64, U 2"] = prefix(LONG, 64, unanswered_threshold=2)
     lines = ["workloads made to hurt; the first line of each is RANDOM", HEAD]
     for name, ids in WORKLOADS.items():
         requests = made(ids)
         lines.append(name)
         lines += [row(of, 1, run(policy, requests)) for of, policy in policies.items()]
+        lines += [row(of, 8, run(policies[of], requests, 8)) for of in list(policies)[-1:]]
     said(capsys, lines)
 
 
 def test_sixteen_setups(capsys: pytest.CaptureFixture[str]) -> None:
     """Kinds of traffic by prefix lengths by loads, each against RANDOM on the same requests."""
     lines = [
-        "PREFIX_AWARE, adaptive, T 16, against RANDOM on the same requests; 7 modelled engines",
+        "PREFIX_AWARE, adaptive, against RANDOM on the same requests; first T 16, then T 64 and at most 2 unanswered",
         f"{'traffic':11} length  load       hit rate      p50     p90     p99    mean  prefilled        share",
     ]
     for kind, ids in KINDS.items():
@@ -131,7 +135,8 @@ def test_sixteen_setups(capsys: pytest.CaptureFixture[str]) -> None:
             requests = made(ids, rate=load)
             base = run(STRATEGIES["RANDOM"], requests)
             for length in LENGTHS:
-                lines.append(f"{kind:11} {length:6} {load:5g} {against(base, run(prefix(length, 16), requests))}")
+                for policy in (prefix(length, 16), prefix(length, 64, unanswered_threshold=2)):
+                    lines.append(f"{kind:11} {length:6} {load:5g} {against(base, run(policy, requests))}")
     said(capsys, lines)
 
 
@@ -144,8 +149,8 @@ def against(base: Replayed, one: Replayed) -> str:
     return f"{base.hit_rate:6.1%} -> {one.hit_rate:5.1%}  {changes}  {low:6.1%}-{high:5.1%}"
 
 
-def run(policy: RoutingPolicy, requests: Sequence[Recorded]) -> Replayed:
-    return Replay(policy, SEVEN, shape=SMALL).run(requests)
+def run(policy: RoutingPolicy, requests: Sequence[Recorded], routers: int = 1) -> Replayed:
+    return Replay(policy, SEVEN, shape=SMALL, routers=routers).run(requests)
 
 
 def said(capsys: pytest.CaptureFixture[str], lines: list[str]) -> None:

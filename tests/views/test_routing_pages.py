@@ -128,7 +128,7 @@ def test_the_form_sets_what_it_shows_and_leaves_a_number_that_is_not_wanted_out(
     assert (answer.status_code, answer["Location"]) == (302, place)
     row = RoutingPolicy.objects.get()
     assert row.document["RoutingExtensions"]["adaptive_depth"] and "PrefixAwareRoutingConfig" not in row.document
-    limits = {"body_bytes": "262144", "first_byte_seconds": "90"}
+    limits = {"body_bytes": "262144", "first_byte_seconds": "90", "unanswered_threshold": "3"}
     changed = fields(
         step="set", strategy="PREFIX_AWARE", prefix_length="2048", adaptive_depth=False, based_on="1", **limits
     )
@@ -163,6 +163,7 @@ def test_it_is_tried_before_it_is_set(olga: Client, place: str) -> None:
         ({"hot_fraction": "nan"}, "Enter a number"),
         ({"body_bytes": "12"}, "greater than or equal to 1024"),
         ({"first_byte_seconds": "0"}, "greater than or equal to 1"),
+        ({"unanswered_threshold": "-1"}, "greater than or equal to 0"),
     ],
 )
 def test_it_says_at_the_field_what_is_wrong(olga: Client, place: str, changes: dict[str, Any], words: str) -> None:

@@ -62,6 +62,39 @@ def test_when_all_are_at_the_threshold_the_least_busy_one_gets_it() -> None:
     assert set(decision.candidates) == set(RANKED)
 
 
+UNANSWERED: dict[str, tuple[dict[str, int], dict[str, int], str, Outcome]] = {
+    "below the bound": ({}, {RANKED[0]: 1}, RANKED[0], Outcome.PRIMARY),
+    "at the bound": ({}, {RANKED[0]: 2}, RANKED[1], Outcome.SPILL),
+    "the second too": ({}, {RANKED[0]: 2, RANKED[1]: 5}, RANKED[2], Outcome.SPILL),
+    "the second at the threshold": ({RANKED[1]: 4}, {RANKED[0]: 2}, RANKED[2], Outcome.SPILL),
+    "all: where fewest wait": ({}, dict.fromkeys(RANKED, 4) | {RANKED[3]: 3}, RANKED[3], Outcome.SPILL),
+    "all alike: its own": ({}, dict.fromkeys(RANKED, 4), RANKED[0], Outcome.PRIMARY),
+    "all, and fewest at the threshold": (
+        {RANKED[3]: 4}, dict.fromkeys(RANKED, 4) | {RANKED[3]: 3, RANKED[5]: 3}, RANKED[5], Outcome.SPILL,
+    ),
+    "all at the threshold": (
+        dict.fromkeys(RANKED, 4) | {RANKED[6]: 3}, {RANKED[6]: 9}, RANKED[6], Outcome.SPILL,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNANSWERED)
+def test_who_lets_many_wait_for_an_answer_is_passed_over(case: str) -> None:
+    busy, unanswered, instance, outcome = UNANSWERED[case]
+    decision = chosen(at(busy=busy, unanswered=unanswered, unanswered_threshold=2))
+    assert (decision.instance, decision.outcome) == (instance, outcome)
+    assert decision.candidates[0] == instance and sorted(decision.candidates) == sorted(RANKED)
+    without = chosen(at(unanswered=unanswered))
+    assert (without.instance, without.outcome) == (RANKED[0], Outcome.PRIMARY), "without a bound nobody looks"
+
+
+def test_a_copy_on_the_same_machine_comes_first_also_for_those_that_would_wait() -> None:
+    homes = {RANKED[0]: "m1", RANKED[4]: "m1"}
+    members = tuple(Member(one.id, 1.0, homes.get(one.id, "")) for one in MEMBERS)
+    at_two = at(members=members, unanswered={RANKED[0]: 2}, unanswered_threshold=2)
+    assert (chosen(at_two).instance, chosen(at_two).outcome) == (RANKED[4], Outcome.SIBLING)
+
+
 @pytest.mark.parametrize(("key", "outcome"), [(None, Outcome.NO_KEY), (Key(0, 0, 3), Outcome.ALL_HOT)])
 def test_without_a_key_the_least_busy_one_gets_it(key: Key | None, outcome: Outcome) -> None:
     busy = {one.id: 2 for one in MEMBERS} | {"pod-3": 1}

@@ -127,6 +127,11 @@ EXTENSIONS: list[tuple[str, object, bool]] = [
     ("first_byte_seconds", 0, False),
     ("first_byte_seconds", "600", False),
     ("first_byte_seconds", None, False),
+    ("unanswered_threshold", 0, True),
+    ("unanswered_threshold", 1024, True),
+    ("unanswered_threshold", 1025, False),
+    ("unanswered_threshold", -1, False),
+    ("unanswered_threshold", True, False),
 ]
 
 

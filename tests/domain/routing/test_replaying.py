@@ -133,3 +133,13 @@ def test_the_same_run_gives_the_same_figures() -> None:
 def test_nothing_recorded_gives_nothing() -> None:
     empty = ran(prefix(), [])
     assert (empty.requests, empty.hit_rate, empty.mean_ttft, empty.ttft_at(0.99)) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("routers", [1, 4])
+def test_a_bound_of_unanswered_requests_makes_the_longest_waits_short(routers: int) -> None:
+    """Few groups, and engines that have room to compute a beginning twice."""
+    asked = requests(20, 1500, rate=10.0)
+    blind, plain = ran(RANDOM, asked), ran(prefix(), asked, routers)
+    bounded = ran(prefix(threshold=64, unanswered_threshold=2), asked, routers)
+    assert bounded.ttft_at(0.99) < min(blind.ttft_at(0.99), plain.ttft_at(0.99))
+    assert bounded.mean_ttft < blind.mean_ttft and bounded.hit_rate > blind.hit_rate
