@@ -8,6 +8,7 @@ from __future__ import annotations
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
+from caches.domain.launches.labels import unmeasured
 from caches.domain.launches.words import Cached, EventClass, LaunchState, MissReason, Phase
 from caches.models.catalogue import ModelVersion
 from controlplane.clusters.models import Cluster, Node
@@ -100,9 +101,14 @@ class Launch(Row):
         run = f"restart {self.restart_count}" if self.restart_count else ""
         return ", ".join(name for name in (self.endpoint_name, pod, run) if name)
 
+    @property
+    def unmeasured(self) -> str:
+        """Why its ``ready_seconds`` are not known although it was ready; "" where they are, or where it was not."""
+        return unmeasured(LaunchState(self.state), self.started_at, self.ready_at)
+
 
 class LaunchObservation(models.Model):
-    """domain.launches.observations.Observation as it came. ``id`` follows from the content, so that a repeat is none."""
+    """domain.launches.observations.Observation as it came. ``id`` follows from the content: a repeat is none."""
 
     id = models.UUIDField(primary_key=True, editable=False)
     launch = models.ForeignKey(Launch, on_delete=models.CASCADE, related_name="observations")

@@ -59,7 +59,22 @@ def test_a_batch_becomes_a_launch(lab: Cluster, reporter: Api) -> None:
     seconds = {one["phase"]: one["seconds"] for one in shown["phases"]}
     assert (seconds["WaitingForNode"], seconds["WeightsLoad"], seconds["ImagePull"]) == (2, 30.5, None)
     assert len(shown["observations"]) == 5
+    assert shown["unmeasured"] == ""
     assert shown["links"]["ui"].endswith(f"/launches/{ID}")
+
+
+def test_a_launch_whose_request_nobody_saw_says_why_it_has_no_seconds(lab: Cluster, reporter: Api) -> None:
+    """Engines after the fleet was stopped and started: they are back, and nobody knows since when they were wanted."""
+    begun = timezone.now() - timedelta(minutes=10)
+    for after, mark in enumerate(("Started", "Ready")):
+        item = {**POD, "mark": mark, "at": (begun + timedelta(seconds=after)).isoformat(), "observer": "Cluster"}
+        report(reporter, item)
+    settle()
+    shown = reporter.get(f"launches/{ID}").json()
+    assert (shown["state"], shown["ready_seconds"]) == ("Ready", None)
+    assert shown["unmeasured"].startswith("Its request was not seen")
+    (listed,) = reporter.get("launches").json()["items"]
+    assert listed["unmeasured"] == shown["unmeasured"]
 
 
 def test_what_is_wrong_is_named_and_spoils_nothing_else(lab: Cluster, reporter: Api) -> None:

@@ -10,11 +10,13 @@ from caches.domain.launches.labels import (
     classify,
     image_label,
     miss_reason,
+    unmeasured,
     was_unprepared,
     weights_label,
 )
 from caches.domain.launches.observations import Observation
-from caches.domain.launches.words import Cached, EventClass, Mark, MissReason
+from caches.domain.launches.timeline import assemble
+from caches.domain.launches.words import Cached, EventClass, LaunchState, Mark, MissReason
 from tests.domain.launches import mark
 
 OLD = NEW_NODE_SECONDS * 10
@@ -122,6 +124,10 @@ def test_a_node_was_prepared_when_nothing_was_missing(weights: Cached, image: Ca
         # What the step itself says is believed before what is around it.
         (["local"], Circumstances(node_age_seconds=5), MissReason.UNUSABLE),
         (["failed", "hit"], Circumstances(node_age_seconds=5), MissReason.FAILED),
+        (["waiting", "failed"], Circumstances(node_age_seconds=OLD), MissReason.FAILED),
+        # Who only asked failed to fetch nothing.
+        (["waiting", "hit"], Circumstances(node_age_seconds=OLD, first_of_version_on_node=True), MissReason.FIRST),
+        (["waiting", "local"], Circumstances(node_age_seconds=OLD), MissReason.UNUSABLE),
     ],
 )
 def test_it_says_why_a_launch_missed(
@@ -129,3 +135,21 @@ def test_it_says_why_a_launch_missed(
 ) -> None:
     seen = [mark(Mark.ENSURE_ENDED, number, found=word) for number, word in enumerate(found)]
     assert miss_reason(seen, weights_label(seen), circumstances) is expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        ([mark(Mark.CREATED, 0), mark(Mark.READY, 9)], ""),
+        ([mark(Mark.CREATED, 0), mark(Mark.STARTED, 1)], ""),
+        ([mark(Mark.STARTED, 0), mark(Mark.ENDED, 9)], ""),
+        ([mark(Mark.STARTED, 1), mark(Mark.READY, 9)], "Its request was not seen"),
+        ([mark(Mark.ENSURE_STARTED, 1), mark(Mark.READY, 9), mark(Mark.FIRST_SUCCESS, 12)], "Its request was not seen"),
+        ([mark(Mark.CREATED, 0), mark(Mark.FIRST_SUCCESS, 9)], "Nobody saw it become ready"),
+    ],
+)
+def test_it_says_why_nobody_knows_how_long_it_took(seen: list[Observation], said: str) -> None:
+    made = assemble(seen)
+    why = unmeasured(made.state, made.started_at, made.ready_at)
+    assert why.startswith(said) and bool(why) == bool(said)
+    assert bool(why) == (made.state is LaunchState.READY and made.ready_seconds is None)

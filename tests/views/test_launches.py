@@ -180,3 +180,10 @@ def test_a_waterfall_lies_on_the_launch_s_own_time(stage: Stage) -> None:
     )  # fmt: skip
     (bar,) = launch_charts.waterfall(row)["data"]
     assert (bar["base"], bar["x"]) == ([8.0], [5.0])
+
+
+def test_a_launch_whose_request_nobody_saw_says_so_instead_of_seconds(stage: Stage, ada: Client) -> None:
+    seen = factories.launch(on=stage.nodes[0], started_at=None, ready_seconds=None, total_seconds=None)
+    shown = text_of(ada, f"/launches/{seen.pk}")
+    assert "first seen" in shown and "How long it took is unknown. Its request was not seen" in shown
+    assert "Ready after" not in shown and "Its request" not in text_of(ada, f"/launches/{stage.launch.pk}")

@@ -68,6 +68,7 @@ class LaunchSerializer(ObjectSerializer):
     ended_at = serializers.DateTimeField(allow_null=True)
     end_reason = serializers.CharField()
     ready_seconds = serializers.FloatField(allow_null=True)
+    unmeasured = serializers.CharField(help_text="why ready_seconds is null although it was ready, '' otherwise")
     total_seconds = serializers.FloatField(allow_null=True)
     unknown_seconds = serializers.FloatField(allow_null=True, help_text="of total_seconds, in no measured phase")
 

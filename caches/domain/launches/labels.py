@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from caches.domain.launches.observations import Observation
-from caches.domain.launches.words import WAITING, Cached, EventClass, Mark, MissReason
+from caches.domain.launches.words import WAITING, Cached, EventClass, LaunchState, Mark, MissReason
 
 # A node that was there for less than this when the pod was placed is new: it came for this load.
 NEW_NODE_SECONDS = 900.0
@@ -99,3 +100,14 @@ def was_unprepared(weights: Cached, image: Cached) -> bool | None:
     """Whether the node lacked something that the launch needed; None where nothing was measured."""
     known = {weights, image} - {Cached.UNKNOWN}
     return bool(known - {Cached.HIT}) if known else None
+
+
+def unmeasured(state: LaunchState, started_at: datetime | None, ready_at: datetime | None) -> str:
+    """Why nobody can say how long a launch took that was ready; "" where somebody can, or where it was not."""
+    if state is not LaunchState.READY:
+        return ""
+    if started_at is None:
+        return "Its request was not seen: what began it came while nobody watched, or its first events were lost."
+    if ready_at is None:
+        return "Nobody saw it become ready: it is known by the request that it answered."
+    return ""
