@@ -164,6 +164,27 @@ def test_only_attempts_of_the_ensure_step_are_fetch(attempts: list[Observation],
     assert timeline.unknown_seconds == 68 - (seconds or 0), "what was waited between is in no phase"
 
 
+@pytest.mark.parametrize(
+    ("seen", "state", "ready", "ended"),
+    [
+        # The status of a pod whose container restarts says for a moment what the run before it was.
+        ([mark(Mark.READY, 50), mark(Mark.READY, 140)], LaunchState.READY, 40, None),
+        ([mark(Mark.READY, 99), mark(Mark.READY, 140)], LaunchState.READY, 40, None),
+        ([mark(Mark.READY, 99)], LaunchState.STARTING, None, None),
+        ([mark(Mark.READY, 100)], LaunchState.READY, 0, None),  # whole seconds, and nothing to wait for
+        ([mark(Mark.ENDED, 50)], LaunchState.STARTING, None, None),
+        ([mark(Mark.ENDED, 50), mark(Mark.ENDED, 140)], LaunchState.ENDED, None, 140),
+        ([mark(Mark.READY, 99), mark(Mark.ENDED, 99), mark(Mark.ENDED, 140)], LaunchState.ENDED, None, 140),
+    ],
+)
+def test_a_restart_s_launch_knows_nothing_of_the_run_before(
+    seen: list[Observation], state: LaunchState, ready: float | None, ended: float | None
+) -> None:
+    timeline = assemble([mark(Mark.RESTARTED, 100), *seen])
+    assert (timeline.state, timeline.ready_seconds) == (state, ready)
+    assert timeline.ended_at == (after(ended) if ended is not None else None)
+
+
 def test_a_launch_that_served_and_ended_stays_ready() -> None:
     timeline = assemble([*whole(), mark(Mark.ENDED, 5000, reason="Completed")])
     assert timeline.state is LaunchState.READY

@@ -14,6 +14,7 @@ from caches.domain.launches.words import WAITING, Clock, Mark, Observer, Phase
 
 # An effect this little before its cause is no contradiction: whole seconds of events, and clocks that NTP keeps.
 TOLERATED = timedelta(seconds=2)
+_ENDS = (Mark.SERVING, Mark.READY, Mark.FIRST_SUCCESS, Mark.ENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Seen:
     """Observations without repeats, the node's times moved onto the control plane's clock."""
 
     def __init__(self, observations: Iterable[Observation]) -> None:
-        self.all: Sequence[Observation] = sorted(set(observations), key=order_of)
+        self.all: Sequence[Observation] = _of_this_run(sorted(set(observations), key=order_of))
         moments: dict[tuple[Mark, Clock], datetime] = {}
         for one in self.all:
             if one.at is not None:
@@ -64,6 +65,18 @@ class Seen:
 
     def last(self, mark: Mark) -> datetime | None:
         return max((at for one in self.of(mark) if (at := self.time(one)) is not None), default=None)
+
+
+def _of_this_run(ordered: Sequence[Observation]) -> Sequence[Observation]:
+    """Without what was before a restart by the same clock: a pod's status still says for a moment what the run before
+    it was, and that it was ready would be no start."""
+    begun: dict[Clock, datetime] = {}
+    for one in ordered:
+        if one.mark is Mark.RESTARTED and one.at is not None:
+            begun.setdefault(one.clock, one.at)
+    if not begun:
+        return ordered
+    return [one for one in ordered if one.mark not in _ENDS or one.at is None or one.at >= begun.get(one.clock, one.at)]
 
 
 def measures_of(seen: Seen, phase: Phase) -> list[Measure]:
