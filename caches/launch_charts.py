@@ -32,6 +32,7 @@ _COLOURS = dict(zip(PHASES, ("#56B4E9", "#E69F00", "#0072B2", "#CC79A7", "#009E7
 _AXIS: Spec = {"showgrid": False, "zeroline": False, "fixedrange": True, "automargin": True}
 _MOST_TICKS = 8
 _UNKNOWN = "Unknown"
+_SLIVER = 0.002  # of a launch
 
 
 def phase_bars(examples: Sequence[Example], page: Callable[[Launch], str]) -> Spec:
@@ -118,7 +119,8 @@ def heatmap(cells: Iterable[HeatCell], period: Period, zone: ZoneInfo, events: S
 
 
 def waterfall(launch: Launch) -> Spec:
-    """The phases of one launch where they lie, in seconds from its beginning; lengths without a place are left out."""
+    """The phases of one launch where they lie, in seconds from its beginning; lengths without a place are left out.
+    Below them, hatched, what no phase that was measured lies in."""
     start = launch.started_at or launch.began_at
     traces: list[Spec] = []
     for line in launch.phases:
@@ -139,8 +141,24 @@ def waterfall(launch: Launch) -> Spec:
             }
         )
     whole = launch.total_seconds or max((one["base"][-1] + one["x"][-1] for one in traces), default=1.0)
+    gaps = _gaps(traces, launch.total_seconds) if launch.unknown_seconds else []
+    if gaps:
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": _UNKNOWN,
+                "y": [_UNKNOWN] * len(gaps),
+                "base": [begin for begin, _ in gaps],
+                "x": [end - begin for begin, end in gaps],
+                "marker": _hatched(),
+                "hovertext": [_piece(begin, end) for begin, end in gaps],
+                "hovertemplate": f"{_UNKNOWN}: no phase is known to lie here<br>%{{hovertext}}<extra></extra>",
+                "meta": {"tokens": []},
+            }
+        )
     layout: Spec = {
-        "height": 300,
+        "height": 330 if gaps else 300,
         "barmode": "overlay",
         "showlegend": False,
         "margin": {"l": 8, "r": 16, "t": 8, "b": 30},
@@ -148,9 +166,19 @@ def waterfall(launch: Launch) -> Spec:
         "font": {"size": 12},
         "xaxis": _AXIS | _durations(whole),
         "yaxis": _AXIS
-        | {"autorange": "reversed", "categoryarray": list(PHASE_WORDS.values()), "categoryorder": "array"},
+        | {"autorange": "reversed", "categoryarray": [*PHASE_WORDS.values(), _UNKNOWN], "categoryorder": "array"},
     }
     return {"data": traces, "layout": layout}
+
+
+def _gaps(traces: Sequence[Spec], total: float | None) -> list[tuple[float, float]]:
+    """What lies between the bars, from the beginning to the end; slivers that nobody could see are left out."""
+    pieces = sorted((base, base + length) for one in traces for base, length in zip(one["base"], one["x"], strict=True))
+    edges, reached = [], 0.0
+    for begin, end in [*pieces, (total or 0.0, total or 0.0)]:
+        edges.append((reached, begin))
+        reached = max(reached, end)
+    return [(begin, end) for begin, end in edges if end - begin > _SLIVER * (total or 1.0)]
 
 
 def _stacked(name: str, labels: Sequence[str], seconds: Sequence[float], pages: Sequence[str]) -> Spec:

@@ -12,7 +12,7 @@ from django.db.models.functions import Cast
 from caches.models import CacheEntry, Pin
 from caches.selectors.nodes import Targets
 from controlplane.accounts.access import targets_filter
-from controlplane.clusters.models import Node, NodePool
+from controlplane.clusters.models import Cluster, Node, NodePool
 
 CATALOGUE = ("version", "model", "image", "connection")
 POOL = ("pool", "NodePool")
@@ -34,6 +34,8 @@ def reach(targets: Targets, *, subject: str) -> Q:
         below = Q(**{f"{subject}_name": target}) | Q(**{f"{subject}_name__startswith": f"{target}."})
         seen |= Q(**{kind: POOL}) & below
         seen |= Q(**{kind: ("Cluster",), f"{subject}_name": target.partition(".")[0]})
+    named = Cluster.objects.filter(name__in={target.partition(".")[0] for target in targets})
+    seen |= Q(**{kind: ("cluster",), key: _keys(named)})  # trials, whose name says more
     return seen
 
 
@@ -64,7 +66,7 @@ def _pins(targets: Targets) -> QuerySet[Pin]:
 
 
 def _keys(
-    rows: QuerySet[Pin] | QuerySet[CacheEntry] | QuerySet[Node],
-) -> QuerySet[Pin] | QuerySet[CacheEntry] | QuerySet[Node]:
+    rows: QuerySet[Pin] | QuerySet[CacheEntry] | QuerySet[Node] | QuerySet[Cluster],
+) -> QuerySet[Pin] | QuerySet[CacheEntry] | QuerySet[Node] | QuerySet[Cluster]:
     """Their ids as the text that subjects are named by."""
     return rows.order_by().annotate(key=Cast("pk", CharField())).values("key")  # type: ignore[return-value]

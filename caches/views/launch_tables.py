@@ -17,6 +17,7 @@ from caches.domain.launches.words import Cached, EventClass, MissReason, Phase, 
 from caches.launch_charts import PHASE_WORDS
 from caches.models import Launch, LaunchObservation
 from caches.selectors.launches.stats import ClassStats, Part
+from caches.views.launch_dots import dots
 from controlplane.web import cells
 from controlplane.web.formats import duration_text
 from controlplane.web.keyset import KeysetTable
@@ -63,12 +64,15 @@ class ClassLine:
 def class_table(request: HttpRequest, stats: Sequence[ClassStats], earlier: Mapping[EventClass, ClassStats]) -> Table:
     """Every class, then what its launches found; p50, p95 and p99 with n, dots where there are too few."""
     lines = [line for one in stats for line in _lines(one, earlier.get(one.event_class))]
+    most = max((seconds for line in lines for seconds, _ in _few(line.part)), default=1.0)
     columns = [
-        Column("event_class", "Class", lambda r: words_of(r.stats.event_class), heading=True),
+        Column(
+            "event_class", "Class", lambda r: r.stats.event_class, lambda r: words_of(r.stats.event_class), heading=True
+        ),
         Column("weights", "Weights", lambda r: r.weights, _weights_cell),
         Column("launches", "Launches", lambda r: r.part.launches, numeric=True),
         *[
-            Column(f"{name}_seconds", name, _quantile(index), _quantile_cell(index), numeric=True)
+            Column(f"{name}_seconds", name, _quantile(index), _quantile_cell(index, most), numeric=True)
             for index, name in enumerate(("p50", "p95", "p99"))
         ],
         *([Column("earlier_p95_seconds", "p95 before", _earlier, _earlier_cell, numeric=True)] if earlier else []),
@@ -93,40 +97,43 @@ def _line(stats: ClassStats, weights: str, part: Part, earlier: Part | None) -> 
     return ClassLine(stats, weights, part, earlier, part.quantiles)
 
 
+def label_pill(label: str) -> SafeString:
+    """Hit, Partial, Miss or Unknown."""
+    return cells.pill(_LABELS[label], label)
+
+
 def _weights_cell(line: ClassLine) -> SafeString | str:
-    return cells.pill(_LABELS[line.weights], line.weights) if line.weights else "all"
+    return label_pill(line.weights) if line.weights else "all"
 
 
 def _quantile(index: int) -> Any:
     return lambda line: line.quantiles[index]
 
 
-def _quantile_cell(index: int) -> Any:
+def _quantile_cell(index: int, most: float) -> Any:
+    """``most`` is what the dots of all rows are measured against."""
+
     def cell(line: ClassLine) -> SafeString | None:
         if line.part.enough:
             return cells.duration(line.quantiles[index])
-        return _dots(line.part) if index == 0 else None
+        return _dots(line.part, most) if index == 0 else None
 
     return cell
 
 
-def _dots(part: Part) -> SafeString | None:
-    """Each launch as a dot on a line from zero to the slowest, and in words."""
+def _few(part: Part) -> Sequence[tuple[float, Any]]:
+    """The launches of a part that has too few for percentiles."""
+    return () if part.enough else part.dots
+
+
+def _dots(part: Part, most: float) -> SafeString | None:
     if not part.dots:
         return None
-    most = max(seconds for seconds, _ in part.dots) or 1
-    words = ", ".join(duration_text(seconds) for seconds, _ in part.dots)
-    dots = format_html_join(
-        "",
-        '<circle cx="{}%" cy="50%" r="3" fill="currentColor"/>',
-        ((f"{3 + 94 * seconds / most:.1f}",) for seconds, _ in part.dots),
-    )
-    label = f"Too few for percentiles: {words}"
-    return format_html(
-        '<svg class="meter dots" role="img" aria-label="{}"><title>{}</title>{}</svg>'
-        '<small class="reason">{}: too few</small>',
-        label, label, dots, words if len(part.dots) <= _SAID else f"up to {duration_text(most)}",
-    )  # fmt: skip
+    seconds = [one for one, _ in part.dots]
+    few = len(seconds) <= _SAID
+    said = ", ".join(map(duration_text, seconds)) if few else f"up to {duration_text(max(seconds))}"
+    drawn = dots(seconds, most, lead="Too few for percentiles: ")
+    return format_html('{}<small class="reason">{}: too few</small>', drawn, said)
 
 
 def _missed(line: ClassLine) -> float | None:
@@ -182,9 +189,9 @@ def launch_table(request: HttpRequest, rows: QuerySet[Launch], total: int | None
         Column("launch", "Launch", lambda r: r.title, _launch, heading=True),
         Column("state", "State", lambda r: r.state, _state),
         Column("event_class", "Class", lambda r: r.event_class, _class),
-        Column("weights", "Weights", lambda r: r.weights, _weights),
+        Column("weights", "Weights, image", lambda r: r.weights, _found),
         Column("miss_reason", "Why", lambda r: r.miss_reason or None, shown=False),
-        Column("image", "Image", lambda r: r.image, lambda r: cells.pill(_LABELS[r.image], r.image)),
+        Column("image", "Image", lambda r: r.image, shown=False),
         Column("node", "Node", lambda r: r.node_name, _node),
         Column("version", "Version", lambda r: r.version_name),
         Column(
@@ -213,13 +220,15 @@ def _state(row: Launch) -> SafeString:
     return format_html("{}{}", cells.pill(_STATES[row.state], row.state), cells.reason(why))
 
 
-def _class(row: Launch) -> SafeString:
-    return format_html('<span class="nowrap">{}</span>', words_of(row.event_class))
+def _class(row: Launch) -> str:
+    return words_of(row.event_class)
 
 
-def _weights(row: Launch) -> SafeString:
-    why = _SHORT.get(row.miss_reason, "")
-    return format_html("{}{}", cells.pill(_LABELS[row.weights], row.weights), cells.reason(why))
+def _found(row: Launch) -> SafeString:
+    """What it found of its weights, and of its image below."""
+    image = "image unknown" if row.image == "Unknown" else format_html("image {}", label_pill(row.image))
+    weights = format_html("{}{}", label_pill(row.weights), cells.reason(_SHORT.get(row.miss_reason, "")))
+    return format_html('{}<span class="reason nowrap">{}</span>', weights, image)
 
 
 def _node(row: Launch) -> SafeString:

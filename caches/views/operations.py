@@ -156,6 +156,8 @@ def _target_link(row: object) -> object:
 
 
 def _subject_url(found: Operation) -> str:
+    if found.kind == OperationKind.LAUNCH_TRIAL:
+        return reverse("trial", args=[found.id])
     subject = (found.subject_type, found.subject_id)
     return subject_url(subject, found.subject_name, subjects_there([subject]))
 

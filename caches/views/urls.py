@@ -19,6 +19,7 @@ from caches.views import (
     pins,
     pool_delete,
     records,
+    trials,
 )
 from caches.views.base import View, signed_in
 
@@ -69,6 +70,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *_table("launches/compare", launch_compare.compare, "launch-compare"),
     *_table("launches/report", launch_report.report, "launch-report"),
     _page("launches/report.html", launch_report.report_file, "launch-report-file"),
+    *_table("launches/trials", trials.trials, "trials"),
+    _page("launches/trials/new", trials.new, "trial-new"),
+    *_table("launches/trials/<uuid:operation_id>", trials.trial, "trial"),
+    _page("launches/trials/<uuid:operation_id>/cancel", trials.cancel, "trial-cancel"),
     *_table("launches/<uuid:launch_id>", launches.launch, "launch"),
     *_table("pins", pins.pins, "pins"),
     _page("pins/new", pin_flow.new, "pin-new"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from controlplane.operations.models import Operation
 from controlplane.serving.models import STATIC_KIND, Endpoint
 from tests import factories
 from tests.domain.endpoints import EXAMPLES
+from tests.services.trials import launch_trial
 from tests.views.conftest import Stage
 
 MANIFEST = (EXAMPLES / "inference-endpoint-config.yaml").read_text()
@@ -21,6 +23,18 @@ def outside(stage: Stage) -> Endpoint:
     factories.variant(of=made)
     factories.instance(of=made, name="engine-1", address="10.0.0.7:8000")
     return made
+
+
+def trial(stage: Stage, state: str = "Succeeded") -> Operation:
+    """One that is over, or goes on, in the stage's cluster; made when somebody asks for it."""
+    known = Operation.objects.filter(kind="LaunchTrial", state=state).first()
+    return known or launch_trial(stage.pool.cluster, stage.llama, launches=[stage.launch], state=state)
+
+
+def trials(stage: Stage) -> str:
+    """The list, which has one."""
+    trial(stage)
+    return "/launches/trials"
 
 
 PAGES: dict[str, Address] = {
@@ -43,6 +57,8 @@ PAGES: dict[str, Address] = {
     "launch": lambda s: f"/launches/{s.launch.id}",
     "launch-compare": lambda s: "/launches/compare?b_version=llama%20v1",
     "launch-report": lambda s: "/launches/report",
+    "trials": trials,
+    "trial": lambda s: f"/launches/trials/{trial(s).id}",
     "pins": lambda s: "/pins",
     "pin": lambda s: f"/pins/{s.pin.id}",
     "operations": lambda s: "/operations",
@@ -105,6 +121,9 @@ BUTTONS: dict[str, Callable[[Stage], tuple[str, dict[str, str]]]] = {
     "endpoint-cache": lambda s: (f"/endpoints/{s.endpoint.id}/cache", {"image": "off"}),
     "rollout-release": lambda s: (f"/rollouts/{s.rollout.id}/release", {}),
     "rollout-rollback": lambda s: (f"/rollouts/{s.rollout.previous_id}/rollback", {}),
+    "trial-new": lambda s: ("/launches/trials/new", {"version": str(s.llama.id), "cluster": "lab", "runs": "1",
+                                                       "target_seconds": "10"}),
+    "trial-cancel": lambda s: (f"/launches/trials/{trial(s, state='Running').id}/cancel", {}),
     "pin": lambda s: ("/pins/new", {"version": str(s.qwen.id), "pools": str(s.pool.id), "priority": "500"}),
 }  # fmt: skip
 
@@ -129,6 +148,8 @@ TABLES: dict[str, tuple[str, ...]] = {
     "launch": ("observations",),
     "launch-compare": ("effects",),
     "launch-report": ("worth", "bursts"),
+    "trials": ("trials",),
+    "trial": ("kinds", "launches"),
     "pins": ("pins",),
     "pin": ("copies", "operations"),
     "operations": ("operations",),

@@ -25,7 +25,7 @@ from tests.views.addresses import PAGES, TABLES
 from tests.views.conftest import Stage, available
 from tests.views.reading import Page
 
-SPELT_OUT = {"effects"}  # a page has phases in words, an export has the names that REST has
+SPELT_OUT = {"effects", "classes", "kinds"}  # a page has words, an export has the names that REST has
 ALL = [(page, table) for page, names in TABLES.items() for table in names]
 
 

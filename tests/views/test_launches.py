@@ -180,6 +180,14 @@ def test_a_waterfall_lies_on_the_launch_s_own_time(stage: Stage) -> None:
     )  # fmt: skip
     (bar,) = launch_charts.waterfall(row)["data"]
     assert (bar["base"], bar["x"]) == ([8.0], [5.0])
+    row.unknown_seconds = 15.0
+    bar, gaps = launch_charts.waterfall(row)["data"]
+    assert (gaps["name"], gaps["base"], gaps["x"]) == ("Unknown", [0.0, 13.0], [8.0, 7.0])
+    assert gaps["marker"]["pattern"]["shape"] == "/" and bar["marker"]["color"] != gaps["marker"]["color"]
+    go.Figure(launch_charts.waterfall(row))
+    row.phases[0]["pieces"] = [[row.began_at.isoformat(), late.isoformat()]]
+    row.total_seconds, row.unknown_seconds = 8.001, 0.001
+    assert len(launch_charts.waterfall(row)["data"]) == 1, "what nobody could see is not drawn"
 
 
 def test_a_launch_whose_request_nobody_saw_says_so_instead_of_seconds(stage: Stage, ada: Client) -> None:

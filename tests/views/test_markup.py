@@ -107,6 +107,7 @@ def test_it_marks_one_place_of_the_navigation(stage: Stage, victor: Client) -> N
         "connections": "Connections", "connection": "Connections", "images": "Images", "image": "Images",
         "endpoints": "Endpoints", "endpoint": "Endpoints", "launches": "Cold starts", "launch": "Cold starts",
         "launch-compare": "Cold starts", "launch-report": "Cold starts",
+        "trials": "Cold starts", "trial": "Cold starts",
         "routing": "Endpoints", "routing-variants": "Endpoints", "search": "",
     }  # fmt: skip
 

@@ -60,6 +60,11 @@ def order_of(runs: int, seed: int) -> list[EventClass]:
     return order
 
 
+def seconds_left(spent: float, done: int, total: int) -> float | None:
+    """Of a trial that measured ``done`` of ``total`` launches in ``spent`` seconds; None before the first."""
+    return spent / done * (total - done) if done else None
+
+
 def results_of(launches: Iterable[Measured], target_seconds: float) -> list[KindResult]:
     """By what was provoked, in the order of the kinds; a kind without a launch is left out."""
     by_kind: Mapping[EventClass, list[Measured]] = defaultdict(list)

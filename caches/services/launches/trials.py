@@ -15,7 +15,7 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
-from caches.domain.launches.trials import MOST_RUNS, order_of
+from caches.domain.launches.trials import MOST_RUNS, order_of, seconds_left
 from caches.domain.launches.words import EventClass
 from caches.models import ModelVersion
 from caches.services.launches.trial_fleet import PREFIX, TrialFleet, conditions, trials_left
@@ -224,8 +224,12 @@ class _Trial:
         """Write where it is. A cancel that came meanwhile wins: nothing is written then, and the next step sees it."""
         params = self.operation.params
         params |= {"_at": at, **{f"_{name}": value for name, value in changes.items()}}
-        done = f"{len(params.get('_launches', []))} of {len(params['order'])} launches measured"
-        operation_progress(operation_id=self.operation.pk, params=params, message=done)
+        done, total = len(params.get("_launches", [])), len(params["order"])
+        spent = (self.now - (self.operation.started_at or self.operation.created_at)).total_seconds()
+        operation_progress(
+            operation_id=self.operation.pk, params=params, message=f"{done} of {total} launches measured",
+            eta_seconds=seconds_left(spent, done, total),
+        )  # fmt: skip
 
 
 def cluster_for_trials(name: str = "") -> Cluster:

@@ -1,0 +1,118 @@
+"""Controlled trials: which there were, how far one is, and what its launches took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from caches.domain.launches.trials import KindResult, Measured, results_of
+from caches.domain.launches.words import EventClass
+from caches.models import Launch, ModelVersion, VersionState
+from caches.selectors.nodes import Targets
+from caches.selectors.operations import operations_list
+from controlplane.clusters.models import Cluster, ClusterType
+from controlplane.errors import Missing
+from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind
+
+
+@dataclass(frozen=True, slots=True)
+class TrialProgress:
+    """``done`` of ``total`` launches are measured. ``coming`` is the kind that is provoked next, None for the one that
+    comes before all and is not measured; ``eta_seconds`` from the pace so far, None before the first and at the end."""
+
+    done: int
+    total: int
+    coming: EventClass | None
+    eta_seconds: float | None
+
+
+def trials_list(*, targets: Targets = None) -> QuerySet[Operation]:
+    """Trials that the reader may see, newest first."""
+    return operations_list(targets=targets).filter(kind=OperationKind.LAUNCH_TRIAL)
+
+
+def trial_get(*, operation_id: UUID, targets: Targets = None) -> Operation:
+    """Raises errors.Missing, also for one that the reader may not see."""
+    found = trials_list(targets=targets).filter(pk=operation_id).first()
+    if found is None:
+        raise Missing("trial:user:not-found", "There is no such trial.", next_step="Look at the list of trials.")
+    return found
+
+
+def trial_cluster(operation: Operation) -> str:
+    """The name of the cluster that it runs in, which may be gone."""
+    return operation.subject_name.partition(" ")[0]
+
+
+def trial_progress(operation: Operation) -> TrialProgress:
+    params = operation.params
+    order, done, at = params.get("order", []), len(params.get("_launches", [])), params.get("_at", 0)
+    active = operation.state in ACTIVE_STATES
+    coming = EventClass(order[at - 1]) if active and 0 < at <= len(order) else None
+    return TrialProgress(done, len(order), coming, operation.eta_seconds if active else None)
+
+
+def trial_found(params: Mapping[str, Any]) -> dict[str, Any]:
+    """``kinds`` and ``launches`` of a trial's result, from what is measured so far."""
+    pairs = params.get("_launches", [])
+    found = Launch.objects.defer("phases").in_bulk([UUID(key) for _, key in pairs])
+    measured = [(key, _measured(EventClass(kind), found.get(UUID(key)))) for kind, key in pairs]
+    target = float(params["target_seconds"])
+    return {
+        "kinds": [_document(one) for one in results_of([one for _, one in measured], target)],
+        "launches": [
+            {
+                "id": key,
+                "wanted": one.wanted.value,
+                "event_class": one.found.value,
+                "weights": one.weights,
+                "ready_seconds": one.ready_seconds,
+                "idle_seconds": one.idle_seconds,
+            }
+            for key, one in measured
+        ],
+    }
+
+
+def launches_kept(found: Mapping[str, Any]) -> frozenset[str]:
+    """Ids of a result's launches that have a page still."""
+    keys = [UUID(one["id"]) for one in found["launches"]]
+    return frozenset(str(key) for key in Launch.objects.filter(pk__in=keys).values_list("pk", flat=True))
+
+
+def versions_to_try() -> QuerySet[ModelVersion]:
+    """Those that have files."""
+    rows = ModelVersion.objects.filter(state=VersionState.AVAILABLE, artifact__isnull=False)
+    return rows.select_related("model", "artifact").defer("artifact__manifest").order_by("model__name", "version")
+
+
+def clusters_to_try() -> QuerySet[Cluster]:
+    return Cluster.objects.filter(type=ClusterType.LOCAL).order_by("name")
+
+
+def _measured(wanted: EventClass, launch: Launch | None) -> Measured:
+    if launch is None:
+        return Measured(wanted, EventClass.UNKNOWN, "Unknown", None, None)
+    waiting = launch.phase_seconds[0] if launch.phase_seconds else None
+    return Measured(wanted, EventClass(launch.event_class), launch.weights, launch.ready_seconds, waiting)
+
+
+def _document(one: KindResult) -> dict[str, Any]:
+    low, high = one.within_interval or (None, None)
+    return {
+        "event_class": one.wanted.value,
+        "runs": one.runs,
+        "labelled_so": one.as_wanted,
+        "hits": one.hits,
+        "seconds": list(one.seconds),
+        "median_seconds": one.median,
+        "p95_seconds": one.p95,
+        "within_target": one.within,
+        "within_target_low": low,
+        "within_target_high": high,
+        "idle_seconds": one.idle_seconds,
+    }
