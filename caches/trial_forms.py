@@ -15,7 +15,7 @@ from caches.services.launches.trials import DEFAULT_RUNS, DEFAULT_TARGET, MOST_T
 from controlplane.clusters.models import Cluster
 
 
-class _VersionField(forms.ModelChoiceField):
+class _VersionField(forms.ModelChoiceField):  # type: ignore[type-arg]  # the stubs alone have them
     def label_from_instance(self, obj: Any) -> str:
         name: str = obj.full_name
         return name
