@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from caches.domain.demand import any_of, selects
@@ -14,9 +14,10 @@ from caches.models import CacheEntry, Pin, PoolLoop
 from caches.selectors.coverage_rows import counted_state
 from caches.selectors.gate_counting import counted
 from caches.selectors.pin_artifacts import gate_artifact
-from controlplane.clusters.documents import NodeState
+from controlplane.clusters.documents import EntryState, NodeState
 from controlplane.clusters.models import Cluster, Node, NodePool
 
+LABELLED_WITHIN = timedelta(seconds=15)  # after that something is wrong with labels, and nobody waits for them
 LONGEST_SELECTOR = 253  # of a pin's, for one label
 
 
@@ -86,8 +87,12 @@ def _equalities(required: Any) -> Mapping[str, str] | None:
     return found
 
 
-def gate_targets(pin: Pin, *, now: datetime) -> Sequence[Target]:
-    """Every node that the pin is for, as its gate counts it, in the order of names."""
+def gate_targets(pin: Pin, *, now: datetime, labelled: bool = False) -> Sequence[Target]:
+    """Every node that the pin is for, as its gate counts it, in the order of names.
+
+    ``labelled``: a node that is warm counts once it has the label by which pods prefer it, or LABELLED_WITHIN later.
+    Pods that came before the label could be put on a node that has nothing, and no room for it either.
+    """
     artifact = gate_artifact(pin)
     pools = {pool.pk: pool for pool in pin.pools.all()}
     nodes = Node.objects.filter(pool__in=pools, lost_at__isnull=True).order_by("name")
@@ -96,7 +101,7 @@ def gate_targets(pin: Pin, *, now: datetime) -> Sequence[Target]:
         return ()
     entries = {entry.node_id: entry for entry in CacheEntry.objects.filter(node__in=matching, artifact=artifact)}
     refused = _refused(pin, pools, artifact.digest)
-    return [
+    targets = [
         counted(
             node.name,
             entries.get(node.pk),
@@ -105,6 +110,18 @@ def gate_targets(pin: Pin, *, now: datetime) -> Sequence[Target]:
         )
         for node in matching
     ]
+    if not labelled:
+        return targets
+    return [
+        replace(target, state=EntryState.VERIFYING) if _waits_for_label(entries.get(node.pk), now) else target
+        for node, target in zip(matching, targets, strict=True)
+    ]
+
+
+def _waits_for_label(entry: CacheEntry | None, now: datetime) -> bool:
+    if entry is None or entry.state != EntryState.READY or entry.labeled_at is not None:
+        return False
+    return entry.ready_at is not None and now - entry.ready_at < LABELLED_WITHIN
 
 
 def _refused(pin: Pin, pools: Mapping[Any, NodePool], digest: str) -> set[str]:

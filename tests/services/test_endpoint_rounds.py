@@ -9,6 +9,7 @@ import time_machine
 from django.utils import timezone
 
 from caches.models import Pin, Rollout, ShownMirror
+from caches.selectors import endpoint_targets
 from caches.services.endpoints.images import FOLDERS
 from caches.services.endpoints.rollouts import rollout_release
 from caches.services.pins import pin_remove, pin_update
@@ -64,15 +65,31 @@ def test_a_round_that_is_repeated_says_and_does_nothing_twice(served: EndpointWo
 
 
 @pytest.mark.parametrize(("policy", "opens"), [("All", False), ("Count:1", True), ("Percent:50", True)])
-def test_the_gate_is_the_endpoints_own(served: EndpointWorld, policy: str, opens: bool) -> None:
+def test_the_gate_is_the_endpoints_own(
+    served: EndpointWorld, policy: str, opens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint_targets, "LABELLED_WITHIN", timedelta(hours=1))
     served.version()
     served.apply(metadata__annotations={"hearth.dev/gate": policy})
     served.round()
     served.warm("n1")
     served.round()
+    assert served.gateway.deployments == [], "without its label pods would not find the warm node"
+    served.world.reconcile()
+    served.round()
     assert bool(served.gateway.deployments) is opens
     if opens:
         assert served.condition("WeightsCacheReady")[0] == "False", "the mirror counts every target all the same"
+
+
+def test_a_label_that_does_not_come_keeps_no_gate_closed(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(metadata__annotations={"hearth.dev/gate": "Count:1"})
+    served.round()
+    served.warm("n1")
+    with time_machine.travel(timezone.now() + endpoint_targets.LABELLED_WITHIN):
+        served.round()
+    assert len(served.gateway.deployments) == 1
 
 
 def test_a_timeout_opens_the_gate_and_warming_goes_on(served: EndpointWorld) -> None:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from caches.domain.endpoints.specs import GROUP, EndpointReading, EndpointSpec
 from caches.domain.endpoints.status import CacheFacts, StatusFacts, WarmUpFacts, WorkFacts, cache_facts
 from caches.domain.endpoints.workload import Served, deployment, service
-from caches.domain.gating import Gate, GateType, gate
+from caches.domain.gating import Gate, GateState, GateType, gate
 from caches.domain.rollouts import BEFORE_SWITCH, RolloutFacts, RolloutState, VersionFacts, WorkloadFacts
 from caches.domain.states import any_moving
 from caches.models import ModelVersion, Rollout
@@ -164,10 +164,15 @@ def _warm(
     if not found:
         return _Warming(pinned)
     began, policy = rollout.warming_at or now, spec.options.gate
+    whole = gate(GateType.ALL, 100, found, started_at=began, now=now)
+    counted = found
+    if policy.type in (GateType.COUNT, GateType.PERCENT) and whole.state is not GateState.OPEN:
+        # Some nodes are to stay cold for now: pods must be able to tell them from the others.
+        counted = gate_targets(pinned.pin, now=now, labelled=True)
     return _Warming(
         pinned,
-        gate(policy.type, policy.value, found, started_at=began, now=now),
-        gate(GateType.ALL, 100, found, started_at=began, now=now),
+        gate(policy.type, policy.value, counted, started_at=began, now=now),
+        whole,
         any_moving(target.state for target in found),
     )
 
