@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from django.utils import timezone
 
 from caches.domain.manifests import manifest_build, manifest_encode
 from caches.models import CacheEntry, Image, Launch, ModelVersion, Pin, Rollout
+from caches.selectors.health import fleet_health
 from controlplane.accounts.models import User
 from controlplane.audit.models import Via
 from controlplane.audit.services import Actor, audit_write
@@ -162,3 +164,19 @@ def olga(operator: User) -> Client:
 @pytest.fixture
 def ada(admin: User) -> Client:
     return _browser(admin)
+
+
+@pytest.fixture
+def health_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For sweeps over pages whose rows stay as they are: the fleet's health, two fifths of what a page costs, is looked
+    into once for each choice of pools."""
+
+    @functools.cache
+    def looked(targets: frozenset[str] | None) -> Any:
+        return fleet_health(now=timezone.now(), targets=targets)
+
+    def known(*, now: Any, targets: frozenset[str] | None = None, covered: Any = None) -> Any:
+        return looked(targets)
+
+    for base in ("caches.views.base", "routing.views.base"):
+        monkeypatch.setattr(f"{base}.fleet_health", known)

@@ -113,10 +113,12 @@ def sortable(page: Page) -> dict[str, str]:
     return {head.text: head.all("a")[0].attrs["href"] for head in heads if head.all("a")}
 
 
+@pytest.mark.usefixtures("health_once")
 def test_most_pages_have_tables_to_sort(stage: Stage, ada: Client) -> None:
     assert sum(len(sortable(Page(ada.get(make(stage)).content))) for make in PAGES.values()) > 60
 
 
+@pytest.mark.usefixtures("health_once")
 @pytest.mark.parametrize("name", PAGES)
 def test_it_sorts_every_table_by_each_head_in_both_directions(stage: Stage, ada: Client, name: str) -> None:
     factories.node(of=stage.pool, name="n0", capacity_bytes=None, reported_at=None)
