@@ -69,17 +69,53 @@ def test_scaling_out_is_a_cold_pod_where_the_node_was_and_a_new_node_where_it_wa
     new = fleet.launch("c", fleet.node(age=-HOUR + timedelta(minutes=5)), after=HOUR)
     joined_after = fleet.launch("d", fleet.node(age=-2 * HOUR - timedelta(seconds=40)), after=2 * HOUR)
     assert (cold.event_class, cold.first_on_node) == (EventClass.COLD_POD, False)
-    assert (new.event_class, new.node_age_seconds) == (EventClass.NEW_NODE, 300)
+    assert (new.event_class, new.node_age_seconds) == (EventClass.NEW_NODE, 301)
     assert (joined_after.event_class, joined_after.node_age_seconds) == (EventClass.NEW_NODE, 0)
 
 
 def test_a_node_is_new_until_it_is_not(fleet: Fleet) -> None:
     fleet.launch("a", fleet.old)
     ages = {}
-    for seconds in (NEW_NODE_SECONDS - 1, NEW_NODE_SECONDS):
+    for seconds in (NEW_NODE_SECONDS - 2, NEW_NODE_SECONDS - 1):  # and it is placed one later
         node = fleet.node(age=timedelta(seconds=seconds) - HOUR)
         ages[seconds] = fleet.launch(f"age-{seconds}", node, after=HOUR).event_class
     assert list(ages.values()) == [EventClass.NEW_NODE, EventClass.COLD_POD]
+
+
+@pytest.mark.parametrize(
+    ("joined", "served", "found", "age"),
+    [
+        (HOUR - timedelta(minutes=2), None, EventClass.NEW_NODE, 120),  # the node came for it
+        (timedelta(minutes=10), None, EventClass.COLD_POD, 3000),  # it waited until there was room on an older one
+        (HOUR - timedelta(minutes=5), HOUR - timedelta(minutes=4), EventClass.COLD_POD, 300),  # where another served
+    ],
+)
+def test_a_node_is_as_old_as_it_is_when_the_pod_is_placed(
+    fleet: Fleet, joined: timedelta, served: timedelta | None, found: EventClass, age: float
+) -> None:
+    """A pod may wait for hours."""
+    fleet.launch("a", fleet.old, after=-HOUR)
+    node = fleet.node(age=-joined)
+    fleet.instance("b", node)
+    seen = [mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 3600, node_uid=node.uid), mark(Mark.READY, 3700)]
+    take_in(sighting(fleet.cluster, "b", *seen))
+    if served is not None:
+        fleet.launch("c", node, after=served)
+        settle()
+    launch = Launch.objects.get(pod_uid="b")
+    assert (launch.event_class, launch.node_age_seconds, launch.stale_at) == (found, age, None)
+
+
+def test_a_clock_that_is_behind_makes_no_node_served(fleet: Fleet) -> None:
+    """Moved by the least there is it was ready when it was placed: its own readiness is not what was there before."""
+    fleet.launch("a", fleet.old)
+    young = fleet.node(age=timedelta(minutes=1) - HOUR)
+    fleet.instance("b", young)
+    seen = [mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 2, node_uid=young.uid), mark(Mark.READY, 20, skew=-30)]
+    (launch,) = take_in(sighting(fleet.cluster, "b", *seen, at=T0 + HOUR))
+    assert (launch.ready_seconds, launch.event_class) == (2, EventClass.NEW_NODE)
+    launch.refresh_from_db()
+    assert launch.stale_at is None
 
 
 def test_a_second_version_is_new_again_and_the_way_back_is_not(fleet: Fleet) -> None:

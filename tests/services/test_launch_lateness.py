@@ -190,7 +190,7 @@ def test_a_pod_that_is_seen_before_its_node_gets_its_class(fleet: Fleet, told: s
     node = factories.node(of=fleet.pool, name="n-late", uid="u-late", joined_at=joined)
     settled()
     after = Launch.objects.get(pod_uid="b")
-    assert (after.event_class, after.node, after.node_age_seconds) == (EventClass.NEW_NODE, node, 360)
+    assert (after.event_class, after.node, after.node_age_seconds) == (EventClass.NEW_NODE, node, 361)
 
 
 def test_an_engine_that_is_seen_before_its_instance_gets_its_class(fleet: Fleet) -> None:

@@ -18,7 +18,7 @@ from caches.domain.launches.labels import NEW_NODE_SECONDS, Circumstances
 from caches.domain.launches.losses import Begun
 from caches.domain.launches.observations import Observation
 from caches.domain.launches.timeline import Timeline
-from caches.domain.launches.words import EventClass, LaunchState
+from caches.domain.launches.words import Clock, EventClass, LaunchState, Mark
 from caches.models import Launch, ModelVersion
 from caches.selectors.launches.losses import Run, replacements
 from controlplane.clusters.models import Node
@@ -41,15 +41,22 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A launch with what follows from its observations alone."""
+    """A launch with what follows from its observations alone. ``scheduled_at``: when it was given its node, None where
+    nobody says so."""
 
     launch: Launch
     around: Surroundings
     timeline: Timeline
+    scheduled_at: datetime | None = None
 
     @property
     def began(self) -> datetime:
         return self.timeline.started_at or self.launch.began_at
+
+    @property
+    def placed(self) -> datetime:
+        """Since when it is on its node: it may have waited for long, while nodes grew old and served others."""
+        return max(self.began, self.scheduled_at or self.began)
 
     @property
     def endpoint_name(self) -> str:
@@ -103,6 +110,14 @@ def surroundings_of(pairs: Sequence[tuple[Launch, Sequence[Observation]]]) -> li
     return [replace(one, version=versions.get(one.digest)) for one in found]
 
 
+def scheduled_at(seen: Iterable[Observation], timeline: Timeline) -> datetime | None:
+    """When it was given its node, on the control plane's clock."""
+    shift = timedelta(seconds=timeline.clock_shift_seconds)
+    times = [one.at + (shift if one.clock is Clock.NODE else timedelta())
+             for one in seen if one.mark is Mark.SCHEDULED and one.at is not None]  # fmt: skip
+    return min(times, default=None)
+
+
 def _place(seen: Iterable[Observation]) -> tuple[datetime | None, str]:
     """When it was placed on a node of which name; (None, "") where nobody says both."""
     said = [(one.at, name) for one in seen if one.at is not None and (name := one.fact("node"))]
@@ -125,7 +140,7 @@ def circumstances_of(starts: Sequence[Start]) -> list[Circumstances]:
     replaced = replacements([_run(one) for one in starts])
     firsts: dict[tuple[UUID, str], datetime] = {}
     served: dict[tuple[UUID, str, str], datetime] = {}
-    ready_on: dict[UUID, datetime] = {}
+    ready_on: dict[UUID, list[tuple[datetime, UUID]]] = {}
     for one in starts:
         if one.node_id is not None and one.around.digest:
             place = (one.node_id, one.around.digest)
@@ -135,7 +150,7 @@ def circumstances_of(starts: Sequence[Start]) -> list[Circumstances]:
             what, since = _served(one), max(ready, one.began + _NEXT)
             served[what] = min(served.get(what, since), since)
             if one.node_id is not None:
-                ready_on[one.node_id] = min(ready_on.get(one.node_id, since), since)
+                ready_on.setdefault(one.node_id, []).append((since, one.launch.pk))
     found = []
     for one, (launched, was_served, node_served) in zip(starts, stored, strict=True):
         node, digest, began = one.around.node, one.around.digest, one.began
@@ -149,8 +164,9 @@ def circumstances_of(starts: Sequence[Start]) -> list[Circumstances]:
         if one.endpoint_name and one.launch.restart_count == 0:
             lost = one.launch.pk in replaced
         if node is not None:
-            age: float | None = max(0.0, (began - node.joined_at).total_seconds())
-            on_node = node_served or ready_on.get(node.pk, _NEVER) <= began
+            age: float | None = max(0.0, (one.placed - node.joined_at).total_seconds())
+            others = ready_on.get(node.pk, ()) if _is_young(one) else ()
+            on_node = node_served or any(at <= one.placed and key != one.launch.pk for at, key in others)
         else:  # what was known of a node whose row is gone
             age, first = one.launch.node_age_seconds, one.launch.first_on_node
             on_node = one.launch.event_class == EventClass.COLD_POD
@@ -168,8 +184,9 @@ def _served(one: Start) -> tuple[UUID, str, str]:
 
 
 def _stored_before(starts: Sequence[Start]) -> list[tuple[bool, bool, bool]]:
-    """(its version was launched on its node, its endpoint served its version, its node served anything) before it
-    began, of each: by launches that are not among these. The last is not looked up for nodes that are old anyway."""
+    """(its version was launched on its node, its endpoint served its version) before it began, and (its node served
+    anything) before it was placed, of each: by launches that are not among these. The last is not looked up for nodes
+    that are old anyway."""
     columns: list[list[Any]] = [
         [one.node_id for one in starts],
         [one.around.digest for one in starts],
@@ -177,6 +194,7 @@ def _stored_before(starts: Sequence[Start]) -> list[tuple[bool, bool, bool]]:
         [one.endpoint_name for one in starts],
         [one.began for one in starts],
         [one.node_id if _is_young(one) else None for one in starts],
+        [one.placed for one in starts],
     ]
     batch = [one.launch.pk for one in starts]
     with connection.cursor() as cursor:
@@ -186,7 +204,7 @@ def _stored_before(starts: Sequence[Start]) -> list[tuple[bool, bool, bool]]:
 
 def _is_young(one: Start) -> bool:
     node = one.around.node
-    return node is not None and (one.began - node.joined_at).total_seconds() < NEW_NODE_SECONDS
+    return node is not None and (one.placed - node.joined_at).total_seconds() < NEW_NODE_SECONDS
 
 
 def _endpoints(keys: Collection[UUID | None]) -> Mapping[UUID | None, Endpoint]:
@@ -228,9 +246,9 @@ _BEFORE = f"""
                       AND had.ready_at <= new.began AND had.began_at < new.began AND had.state = 'Ready'
                       AND had.id <> ALL(%s::uuid[])),
            EXISTS (SELECT FROM {_LAUNCHES} had
-                    WHERE had.node_id = new.young_id AND had.ready_at <= new.began AND had.began_at < new.began
+                    WHERE had.node_id = new.young_id AND had.ready_at <= new.placed AND had.began_at < new.placed
                       AND had.state = 'Ready' AND had.id <> ALL(%s::uuid[]))
-      FROM unnest(%s::uuid[], %s::text[], %s::uuid[], %s::text[], %s::timestamptz[], %s::uuid[])
-           WITH ORDINALITY AS new (node_id, digest, cluster_id, endpoint_name, began, young_id, number)
+      FROM unnest(%s::uuid[], %s::text[], %s::uuid[], %s::text[], %s::timestamptz[], %s::uuid[], %s::timestamptz[])
+           WITH ORDINALITY AS new (node_id, digest, cluster_id, endpoint_name, began, young_id, placed, number)
      ORDER BY new.number
 """

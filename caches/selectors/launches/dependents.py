@@ -151,6 +151,8 @@ def _found(statement: str, keys: list[list[Any]]) -> list[UUID]:
 
 
 _LAUNCHES = Launch._meta.db_table
+_ENDPOINTS, _INSTANCES, _NODE_ROWS = (model._meta.db_table for model in (Endpoint, Instance, Node))
+_VERSION_ROWS, _ARTIFACTS = ModelVersion._meta.db_table, Artifact._meta.db_table
 # Where something earlier than what changed was there, it decides, as it did before. LATERAL keeps to the indexes.
 _FIRSTS = f"""
     SELECT wrong.id
@@ -189,19 +191,20 @@ _NODES = f"""
     SELECT wrong.id
       FROM unnest(%s::uuid[], %s::timestamptz[]) AS key (node_id, since),
            LATERAL (
-             SELECT id FROM {_LAUNCHES} AS one
-              WHERE one.node_id = key.node_id AND one.began_at >= key.since AND one.stale_at IS NULL
+             SELECT one.id
+               FROM {_LAUNCHES} AS one
+               JOIN {_NODE_ROWS} AS node ON node.id = one.node_id,
+                    greatest(one.began_at, node.joined_at + one.node_age_seconds * interval '1 second') AS placed
+              WHERE one.node_id = key.node_id AND placed >= key.since AND one.stale_at IS NULL
                 AND one.node_age_seconds < {NEW_NODE_SECONDS}
                 AND CASE WHEN EXISTS (
                     SELECT FROM {_LAUNCHES} AS had
-                     WHERE had.node_id = one.node_id AND had.ready_at <= one.began_at
-                       AND had.began_at < one.began_at AND had.state = '{LaunchState.READY}')
+                     WHERE had.node_id = one.node_id AND had.id <> one.id AND had.ready_at <= placed
+                       AND had.began_at < placed AND had.state = '{LaunchState.READY}')
                     THEN one.event_class = '{EventClass.NEW_NODE}' OR one.miss_reason = '{MissReason.NEW_NODE}'
                     ELSE one.event_class = '{EventClass.COLD_POD}' END
               LIMIT %s) AS wrong
 """
-_ENDPOINTS, _INSTANCES, _NODE_ROWS = (model._meta.db_table for model in (Endpoint, Instance, Node))
-_VERSION_ROWS, _ARTIFACTS = ModelVersion._meta.db_table, Artifact._meta.db_table
 _UNPLACED = f"""
     SELECT one.id FROM {_LAUNCHES} AS one
      WHERE one.began_at >= %s AND one.stale_at IS NULL

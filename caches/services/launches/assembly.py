@@ -15,7 +15,7 @@ from caches.domain.launches.labels import Circumstances, classify, image_label, 
 from caches.domain.launches.observations import Observation
 from caches.domain.launches.timeline import PhaseTime, assemble
 from caches.models import Launch, LaunchHour
-from caches.selectors.launches.circumstances import Start, circumstances_of, fact, surroundings_of
+from caches.selectors.launches.circumstances import Start, circumstances_of, fact, scheduled_at, surroundings_of
 from caches.selectors.launches.dependents import wrong_beside, wrong_lately
 from caches.selectors.launches.observations import observations_by_launch
 from caches.services.launches.rows import launches_mark_stale, launches_write
@@ -55,7 +55,7 @@ def _assemble(most: int) -> Sequence[Start]:
     seen = observations_by_launch([launch.pk for launch in locked])
     pairs = [(launch, seen.get(launch.pk, ())) for launch in locked]
     starts = [
-        Start(launch, around, assemble(own))
+        Start(launch, around, timeline := assemble(own), scheduled_at(own, timeline))
         for (launch, own), around in zip(pairs, surroundings_of(pairs), strict=True)
     ]
     found = zip(starts, pairs, circumstances_of(starts), strict=True)
