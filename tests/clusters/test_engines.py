@@ -48,8 +48,9 @@ exec sleep 600
 """
 ENSURES = """
 echo "$@" >>"$0.calls"
-[ -e "$0.fails" ] && exit 1
 while [ $# -gt 1 ]; do [ "$1" = --report ] && report="$2"; shift; done
+[ -s "$0.fails" ] && cp "$0.fails" "$report"
+[ -e "$0.fails" ] && exit 1
 echo '{"found": "hit"}' >"$report"
 exit 0
 """
@@ -215,9 +216,13 @@ def test_only_the_latest_logs_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_weights_that_are_not_there_start_nothing(here: Here) -> None:
-    (here.folder / "ensures.fails").touch()
+    (here.folder / "ensures.fails").write_text('{"found": "waiting"}')
     endpoint_serve(here.fleet.store, "chat", DIGEST)
     here.until(lambda seen: "EnsureFailed" in here.events(), "it failed")
+    (here.folder / "ensures.fails").write_text("")
+    here.until(lambda seen: here.events().count("EnsureFailed") >= 2, "and again, saying nothing")
+    said = [one.message for one in here.told() if one.reason == "EnsureFailed"]
+    assert said[0] == '{"found": "waiting"}' and "code 1" in said[-1], "what an attempt before it reported is old"
     (engine,) = here.seen()
     assert not engine.ready and not (here.fleet.folder / "engines" / engine.uid / "pids").exists()
     (here.folder / "ensures.fails").unlink()
