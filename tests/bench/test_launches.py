@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,8 @@ pytestmark = [pytest.mark.bench, pytest.mark.django_db(transaction=True)]
 LAUNCHES = int(os.environ.get("HEARTH_BENCH_LAUNCHES", "1000000"))
 STARTS, NODES, BEFORE = 4000, 40, 20_000
 TIMES = 20
+FORTNIGHTS = "a_since=now-30d&a_until=now-15d&b_since=now-15d&b_until=now"
+POLLED = [("30 days, asked again", "/launches?since=now-30d"), ("report, asked again", "/launches/report")]
 
 
 def test_observations_are_taken_in_and_assembled(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +78,10 @@ def test_the_pages_of_a_million(capsys: pytest.CaptureFixture[str], settings: An
         print(f"\n{LAUNCHES:,} launches in {DAYS} days stored in {stored:.0f} s, counted in {counted:.0f} s:", end=" ")
         print(f"{LaunchCount.objects.count():,} counts")
         for name, client, address in _pages(admin, reader):
-            print(f"  {name:<44} {_said(partial(_get, client, address))}")
+            print(f"  {name:<44} {_said(partial(_get, client, address))}", flush=True)
+        for name, address in POLLED:
+            tag = admin.get(address, headers={"X-Hearth-Live": "1"})["ETag"]
+            print(f"  {name:<44} {_said(partial(_poll, admin, address, tag))}", flush=True)
         print(f"  memory at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB", end=", ")
         print(f"load {os.getloadavg()[0]:.1f}")
 
@@ -99,6 +105,10 @@ def _pages(admin: Client, reader: Client) -> list[tuple[str, Client, str]]:
         ("the list, slowest first", admin, f"{month}&list_sort=-ready_seconds"),
         ("the same, deep", admin, f"{month}&list_sort=-ready_seconds&list_after={slow.ready_seconds!r}~{slow.pk}"),
         ("one launch with its evidence", admin, f"/launches/{seen.pk}"),
+        ("compare, a day with the day before", admin, "/launches/compare"),
+        ("compare, 15 days with the 15 before", admin, f"/launches/compare?{FORTNIGHTS}"),
+        ("report, 24 hours", admin, "/launches/report?since=now-24h"),
+        ("report, 30 days", admin, "/launches/report"),
     ]
 
 
@@ -107,13 +117,35 @@ def _get(client: Client, address: str) -> None:
     assert answer.status_code == 200, answer.content[:300]
 
 
+def _poll(client: Client, address: str, tag: str) -> None:
+    answer = client.get(address, headers={"X-Hearth-Live": "1", "If-None-Match": tag})
+    assert answer.status_code == 304, "nothing changed"
+
+
 def _said(work: Callable[[], None]) -> str:
+    """Times as they pass, and what of them is work: on a machine that does other things as well they differ."""
     with CaptureQueriesContext(connection) as queries:
         work()
     count = len(queries)  # a request that follows forgets them
+    python, postgres = time.process_time(), _backend_seconds()
     seconds = sorted(_timed(work) for _ in range(TIMES))
-    p50, p95 = seconds[TIMES // 2 - 1], seconds[TIMES * 95 // 100 - 1]
-    return f"p50 {1000 * p50:>6.0f} ms   p95 {1000 * p95:>6.0f} ms   {count:>3} statements"
+    python, postgres = (1000 * (now - then) / TIMES for now, then in (
+        (time.process_time(), python), (_backend_seconds(), postgres)
+    ))  # fmt: skip
+    p50, p95 = (1000 * seconds[TIMES * share // 100 - 1] for share in (50, 95))
+    return f"p50 {p50:>5.0f} p95 {p95:>5.0f} ms; CPU {python:>4.0f} + {postgres:>3.0f} ms; {count:>2} statements"
+
+
+def _backend_seconds() -> float:
+    """Processor time of the server's side of this connection; 0 where it does not run here."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        stat = Path(f"/proc/{cursor.fetchone()[0]}/stat")
+    try:
+        user, system = stat.read_text().rpartition(")")[2].split()[11:13]
+    except OSError:
+        return 0.0
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _timed(work: Callable[[], object]) -> float:

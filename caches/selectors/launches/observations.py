@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from functools import lru_cache
 from uuid import UUID
+
+from django.db.models import TextField
+from django.db.models.functions import Cast
 
 from caches.domain.launches.observations import Observation
 from caches.domain.launches.words import Clock, Mark, Observer, Phase
 from caches.models import LaunchObservation
 
-_COLUMNS = ("observer", "mark", "at", "seconds", "clock", "phase", "facts")
+_COLUMNS = ("observer", "mark", "at", "seconds", "clock", "phase", "told")
 # Looking a word up is what most of reading would be spent on.
 _OBSERVERS, _MARKS = {one.value: one for one in Observer}, {one.value: one for one in Mark}
 _CLOCKS, _PHASES = {one.value: one for one in Clock}, {"": None} | {one.value: one for one in Phase}
@@ -22,6 +26,8 @@ def observations_by_launch(keys: Collection[UUID]) -> Mapping[UUID, Sequence[Obs
     """Everything that was seen of each launch."""
     found: dict[UUID, list[Observation]] = defaultdict(list)
     rows = LaunchObservation.objects.filter(launch_id__in=keys).order_by()
+    # As text: most have no facts, and those of many launches are the same.
+    rows = rows.annotate(told=Cast("facts", TextField()))
     for launch_id, *columns in rows.values_list("launch_id", *_COLUMNS):
         if (seen := _read(*columns)) is not None:
             found[launch_id].append(seen)
@@ -29,13 +35,22 @@ def observations_by_launch(keys: Collection[UUID]) -> Mapping[UUID, Sequence[Obs
 
 
 def _read(
-    observer: str, mark: str, at: datetime | None, seconds: float | None, clock: str, phase: str, facts: dict[str, Any]
+    observer: str, mark: str, at: datetime | None, seconds: float | None, clock: str, phase: str, facts: str
 ) -> Observation | None:
     """None for what this version does not understand: a later one wrote it, and will read it again."""
     try:
-        told = tuple(sorted((str(name), str(value)) for name, value in facts.items())) if facts else ()
+        told = () if facts == "{}" else _told(facts)
         return Observation(
             _OBSERVERS[observer], _MARKS[mark], at, seconds, _CLOCKS[clock], phase=_PHASES[phase], facts=told
         )
     except (KeyError, ValueError):
         return None
+
+
+@lru_cache(maxsize=4096)
+def _told(facts: str) -> tuple[tuple[str, str], ...]:
+    """Facts by their names. Raises ValueError for what is no object."""
+    read = json.loads(facts)
+    if not isinstance(read, dict):
+        raise ValueError("facts are an object")
+    return tuple(sorted((str(name), str(value)) for name, value in read.items()))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, Min, Q, Sum
+from django.db.models import Count, F, Min, Q, Sum
 
 from caches.domain.launches.attribution import Point
 from caches.domain.launches.bursts import Added, ScaleOut, scale_out
@@ -85,8 +85,9 @@ def launch_report(selection: Selection, *, targets: Targets = None) -> Report:
 
 def launches_scaling(selection: Selection, *, targets: Targets = None) -> ScaleOut:
     """What the latest MOST_ADDED launches that added capacity found: restarts add none, and trials are no demand."""
-    rows = launch_rows(selection, targets).exclude(event_class=EventClass.WARM_RESTART).order_by("-began_at")
-    rows = rows.exclude(endpoint_name__startswith=TRIALS)
+    rows = launch_rows(selection, targets).exclude(event_class=EventClass.WARM_RESTART)
+    # As the index has them: of a million the latest are read, and no others.
+    rows = rows.exclude(endpoint_name__startswith=TRIALS).order_by(F("began_at").desc(nulls_last=True), "-pk")
     columns = rows.values_list("endpoint_name", "began_at", "ready_at", "weights", "image", "cluster__name", "state")
     return scale_out(_added(*row) for row in columns[:MOST_ADDED])
 
