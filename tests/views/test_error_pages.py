@@ -120,6 +120,7 @@ POLICY = {
 CHARTS = ("pool", "node", "routing", "launches", "launch", "launch-compare", "launch-report")
 
 
+@pytest.mark.usefixtures("health_once")
 def test_it_sends_the_same_strict_headers_with_every_page(stage: Stage, olga: Client) -> None:
     addresses = {name: make(stage) for name, make in (PAGES | FORMS).items()}
     for name, address in {**addresses, "missing": "/nope", "login": "/login", "export": "/pins.csv"}.items():
@@ -133,12 +134,14 @@ def test_it_sends_the_same_strict_headers_with_every_page(stage: Stage, olga: Cl
         assert response["Referrer-Policy"] == "same-origin" and response["X-Request-Id"], name
 
 
+@pytest.mark.usefixtures("health_once")
 def test_it_lets_nobody_keep_what_a_session_saw(stage: Stage, olga: Client) -> None:
     for name, make in (PAGES | FORMS).items():
         assert "no-store" in olga.get(make(stage))["Cache-Control"], name
     assert "no-store" in olga.get("/pins.json")["Cache-Control"]
 
 
+@pytest.mark.usefixtures("health_once")
 def test_it_answers_head_like_get_without_a_body(stage: Stage, olga: Client) -> None:
     for name, make in PAGES.items():
         head = olga.head(make(stage))

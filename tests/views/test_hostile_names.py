@@ -65,6 +65,7 @@ def name(request: pytest.FixtureRequest, stage: Stage) -> str:
     return NAMES[request.param]
 
 
+@pytest.mark.usefixtures("health_once")
 def test_it_shows_hostile_names_as_text_on_every_page(name: str, stage: Stage, olga: Client) -> None:
     clean = {"script", "img"}
     for page_name, make in (PAGES | FORMS).items():
@@ -137,6 +138,7 @@ def test_it_signs_in_people_with_any_name(stage: Stage, client: Client) -> None:
     assert page.problems == []
 
 
+@pytest.mark.usefixtures("health_once")
 def test_it_shows_numbers_of_any_size(stage: Stage, victor: Client) -> None:
     huge = 2**62
     CacheEntry.objects.update(bytes_done=huge, bytes_total=huge, eta_seconds=1e15, rate_bytes_per_second=1e18,
@@ -147,6 +149,7 @@ def test_it_shows_numbers_of_any_size(stage: Stage, victor: Client) -> None:
         assert victor.get(make(stage)).status_code == 200, name
 
 
+@pytest.mark.usefixtures("health_once")
 def test_it_shows_nothing_as_a_dash_and_not_as_zero_or_none(stage: Stage, victor: Client) -> None:
     Node.objects.update(capacity_bytes=None, reported_at=None, observed_at=None)
     CacheEntry.objects.update(rate_bytes_per_second=None, eta_seconds=None, ready_at=None, verified_at=None,
