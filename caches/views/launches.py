@@ -56,7 +56,8 @@ def launches(request: HttpRequest, suffix: str = "") -> HttpResponse:
     stats = class_stats(selection, targets=targets)
     earlier = class_stats(_before(selection), targets=targets) if request.GET.get("compare") == "previous" else []
     classes = class_table(request, stats, {one.event_class: one for one in earlier})
-    table = launch_table(request, launch_rows(selection, targets), sum(one.whole.launches for one in stats))
+    rows = launch_rows(selection, targets).select_related(None)  # nothing that is listed says its cluster
+    table = launch_table(request, rows, sum(one.whole.launches for one in stats))
     misses = miss_table(request, stats)
     shown = examples(stats, selection, targets=targets)
     events = _events(selection.period, targets)

@@ -158,7 +158,8 @@ def examples(stats: Iterable[ClassStats], selection: Selection, *, targets: Targ
         if seconds is not None
     ]
     keys = _keys_at([(kind, seconds) for kind, _, seconds in wanted], selection, targets) if wanted else {}
-    rows = {row.pk: row for row in launches_list(targets=targets).filter(pk__in=keys.values())} if keys else {}
+    listed = launches_list(targets=targets).select_related(None).filter(pk__in=keys.values())
+    rows = {row.pk: row for row in listed} if keys else {}
     return [
         Example(kind, quantile, seconds, rows[keys[number]])
         for number, (kind, quantile, seconds) in enumerate(wanted, start=1)
