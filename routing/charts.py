@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from routing.selectors.telemetry import ENOUGH, QUANTILES, Marker, Telemetry
+from routing.domain.figures import ENOUGH, QUANTILES
+from routing.selectors.telemetry import Marker, Telemetry
 
 Spec = dict[str, Any]
 _TOKENS = {"p50": "--ok-solid", "p95": "--busy-solid", "p99": "--warn-solid"}
@@ -18,7 +19,7 @@ def ttft_chart(shown: Telemetry) -> Spec:
         {
             **_line(name, _TOKENS[name]),
             "x": times,
-            "y": [_milliseconds(point.ttft.told(name)) for point in shown.points],
+            "y": [_milliseconds(getattr(point.ttft, name)) for point in shown.points],
             "hovertemplate": f"{name}: %{{y:.0f}} ms<extra></extra>",
         }
         for name in QUANTILES
@@ -36,17 +37,18 @@ def ttft_chart(shown: Telemetry) -> Spec:
     marked = [one for one in shown.markers if one.kind != "HotSet"]
     traces.append(_changes(marked))
     layout: Spec = {
-        "height": 260,
-        "margin": {"l": 48, "r": 48, "t": 8, "b": 32},
-        "showlegend": False,
+        "height": 300,
+        "margin": {"l": 64, "r": 64, "t": 8, "b": 32},
+        "showlegend": True,
+        "legend": {"orientation": "h", "y": -0.2},
         "uirevision": "ttft",
         "hovermode": "x unified",
         # No range up to now: the page would be another one at every refresh, although nothing changed.
         "xaxis": {"type": "date", "fixedrange": True, "automargin": True},
-        "yaxis": {"rangemode": "tozero", "ticksuffix": " ms", "fixedrange": True, "zeroline": False,
-                  "automargin": True},
-        "yaxis2": {"overlaying": "y", "side": "right", "range": [0, 100], "ticksuffix": " %",
-                   "tickvals": [0, 25, 50, 75, 100], "showgrid": False,
+        "yaxis": {"title": {"text": "Time to first token (ms)"}, "rangemode": "tozero", "ticksuffix": " ms",
+                  "fixedrange": True, "zeroline": False, "automargin": True},
+        "yaxis2": {"title": {"text": "Hit rate (%)"}, "overlaying": "y", "side": "right", "range": [0, 100],
+                   "ticksuffix": " %", "tickvals": [0, 25, 50, 75, 100], "showgrid": False,
                    "fixedrange": True, "automargin": True},
         "shapes": [_mark(one.at.isoformat()) for one in marked],
     }  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 
 from caches.selectors.nodes import clusters_list
+from caches.selectors.trials import of_a_trial
 from controlplane.clusters.models import Cluster
 from controlplane.errors import FieldError
 from controlplane.serving.models import Endpoint
@@ -99,6 +100,7 @@ class VariantsForm(TargetForm):
     def __init__(self, *args: Any, endpoint: Endpoint, shown: Sequence[ShownVariant], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         others = Endpoint.objects.filter(cluster=endpoint.cluster_id, gone_at__isnull=True).exclude(pk=endpoint.pk)
+        others = others.exclude(of_a_trial())
         self.fields["new_endpoint"].queryset = others  # type: ignore[attr-defined]
         self._shown = shown
         for number, one in enumerate(shown):

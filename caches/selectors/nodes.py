@@ -33,9 +33,9 @@ from caches.selectors.image_demand import holds_images
 from caches.selectors.live_pins import Want, images_wanted, live_pins, weights_wanted
 from controlplane.accounts.access import targets_filter
 from controlplane.clusters.documents import Action, EntryState, NodeState
+from controlplane.clusters.freshness import DEFAULT_FRESHNESS_SECONDS
 from controlplane.clusters.models import Cluster, Node, NodePool
 
-DEFAULT_FRESHNESS_SECONDS = 120.0  # of a node that no pool selects
 Targets = frozenset[str] | None  # accounts.access.readable_targets
 
 

@@ -15,10 +15,9 @@ from caches.domain.gating import Target
 from caches.domain.states import is_permanent
 from caches.models import Artifact, CacheEntry, Pin, PoolLoop
 from caches.selectors.gate_counting import counted
-from caches.selectors.nodes import DEFAULT_FRESHNESS_SECONDS
 from caches.services.admission import plans_with, target_specs
 from controlplane.clusters.documents import EntryState, NodeState
-from controlplane.clusters.freshness import is_fresh, node_state
+from controlplane.clusters.freshness import DEFAULT_FRESHNESS_SECONDS, is_fresh, node_state
 from controlplane.clusters.models import Cluster, Node
 from controlplane.operations.models import Operation, OperationTarget, TargetState
 from controlplane.operations.services import TargetSpec

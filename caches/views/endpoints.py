@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from caches.domain.gating import Target
@@ -40,6 +41,7 @@ from controlplane.clusters.endpoints import FINALIZER
 from controlplane.clusters.models import ClusterType
 from controlplane.errors import HearthError
 from controlplane.serving.models import STATIC_KIND, Endpoint
+from controlplane.serving.standing import Standings
 from controlplane.web import cells
 from controlplane.web.form_keys import fresh_key, once
 from controlplane.web.tables import Column, Table
@@ -51,8 +53,8 @@ def endpoints(request: HttpRequest, suffix: str = "") -> HttpResponse:
     """Every endpoint of the clusters that this person may see."""
     found = EndpointFilter(request.GET, queryset=endpoints_list(targets=readable(request)))
     table = Table(
-        request, filtered(request, found, suffix), _columns(), name="endpoints", caption="Endpoints", url=_url,
-        default_sort="name",
+        request, filtered(request, found, suffix), _columns(Standings(now=timezone.now())), name="endpoints",
+        caption="Endpoints", url=_url, default_sort="name",
     )  # fmt: skip
     context = {"problems": found.errors}
     return show(
@@ -73,12 +75,14 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
     back = _way_back(rows, newest)
     if current is not None and newest is not None and current.pk == newest.pk:
         current = None  # one side says it all
+    standings = Standings(now=timezone.now())
     nodes = rollout_nodes(newest) if newest is not None and newest.state not in FINAL_STATES else ()
     context = {
         "endpoint": found,
-        "state": _state(found),
+        "standing": standings.of_endpoint(found),
+        "is_static": found.kind == STATIC_KIND,
         # The local fleet's are served by engines that come and go at once.
-        "rolls_out": found.cluster.type != ClusterType.LOCAL or newest is not None,
+        "rolls_out": found.kind != STATIC_KIND and (found.cluster.type != ClusterType.LOCAL or newest is not None),
         "newest": newest,
         "sides": [(row, rollout_warmth(row)) for row in (current, newest) if row is not None],
         "back": back,
@@ -86,7 +90,7 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
         "nodes": nodes,
         "gate": rollout_gate(newest, nodes) if newest is not None else None,
         "blocking": _blocking(nodes),
-        "instances": found.instances.select_related("node"),
+        "instances": [(one, standings.of_instance(one)) for one in found.instances.select_related("node")],
         "conditions": [one for one in found.status.get("conditions") or () if isinstance(one, dict)],
         # One of the vendor's operator: Hearth would hold it.
         "is_observed": found.cluster.type != ClusterType.LOCAL
@@ -197,23 +201,19 @@ def _url(row: Endpoint) -> str:
     return reverse("endpoint", args=[row.pk])
 
 
-def _columns() -> list[Column]:
+def _columns(standings: Standings) -> list[Column]:
+    of = standings.of_endpoint
     return [
         Column("name", "Endpoint", lambda e: e.full_name, lambda e: cells.link(e.full_name, _url(e)), "name",
                heading=True),
         Column("cluster", "Cluster", lambda e: e.cluster.name, None, "cluster__name"),
-        Column("state", "State", _state, lambda e: cells.pill(_state(e))),
+        Column("state", "State", lambda e: of(e).state, lambda e: cells.standing(of(e))),
+        Column("unknown_since", "Unknown since", lambda e: of(e).since, shown=False),
         Column("rollout", "Rollout", lambda e: e.rollout_state or "",
                lambda e: cells.pill(e.rollout_state) if e.rollout_state else None),
         Column("weights", "Weights", lambda e: e.rollout_source or ""),
         Column("image", "Image", lambda e: e.rollout_image or ""),
     ]  # fmt: skip
-
-
-def _state(row: Endpoint) -> str:
-    if row.gone_at is not None:
-        return "Gone"
-    return str(row.status.get("state") or "Pending")
 
 
 def _rollout_columns() -> list[Column]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from django.db.models import QuerySet
@@ -59,15 +59,19 @@ def audit_table(request: HttpRequest, rows: Rows, *, suffix: str = "", wide: boo
 
 
 def changes(event: AuditEvent) -> list[str]:
-    """ "priority 500 → 800" for each field that had a value and has another one."""
-    before, after = event.before or {}, event.after or {}
+    """ "priority 500 → 800" for each field that had a value and has another one, also within an object."""
     if event.before is None or event.after is None:
         return []
-    return [
-        f"{name} {_short(before.get(name))} → {_short(after.get(name))}"
-        for name in sorted(before.keys() & after.keys())
-        if before.get(name) not in (None, "", [], after.get(name))
-    ]
+    return list(_changed(event.before, event.after))
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted(before.keys() & after.keys()):
+        old, new = before[name], after[name]
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _changed(old, new)
+        elif old not in (None, "", [], new):
+            yield f"{name} {_short(old)} → {_short(new)}"
 
 
 _SHOWN, _MOST = 3, 60  # parts of a list, characters

@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 
 from controlplane.clusters.documents import NodeState
 
+DEFAULT_FRESHNESS_SECONDS = 120.0  # where no pool says otherwise
+
 
 def is_fresh(at: datetime | None, *, freshness_seconds: float, now: datetime) -> bool:
     """Whether an observation made ``at`` still counts. None never does; a time in the future (skewed clock) does."""

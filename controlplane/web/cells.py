@@ -37,6 +37,17 @@ def pill(state: str, words: str = "") -> SafeString:
     )
 
 
+def standing(shown: Any) -> SafeString:
+    """A controlplane.serving.standing.Standing: the pill; of what nobody knows since when and what it was, otherwise
+    how it came to that where there is more to say."""
+    mark = pill(shown.state)
+    if shown.state != "Unknown":
+        return format_html("{}{}", mark, reason(shown.detail))
+    known = f"; last known: {words_of(shown.last_known).lower()}" if shown.last_known else ""
+    since = format_html("since {}: ", when(shown.since)) if shown.since is not None else ""
+    return format_html('{}<span class="reason">{}{}{}</span>', mark, since, shown.detail, known)
+
+
 def link(text: str, url: str | None, css: str = "") -> SafeString:
     if not url:
         return format_html("{}", text)

@@ -62,6 +62,7 @@ class ExplanationSerializer(serializers.Serializer[Any]):
     overridden = serializers.BooleanField(help_text="the client named the key itself")
     boundaries = BoundarySerializer(many=True)
     candidates = CandidateSerializer(many=True, help_text="in the order in which they would be tried")
+    note = serializers.CharField(help_text="what is odd about the request itself; empty: nothing")
     happened = HappenedSerializer(allow_null=True, help_text="of a recorded request; null for one that is tried out")
 
 

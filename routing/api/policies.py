@@ -72,6 +72,7 @@ class VariantPolicy(RoutingView):
                 "before": policy_document(found.before),
                 "after": policy_document(found.after),
                 "changes": found.changes,
+                "differences": found.differences,
                 "notes": found.notes,
             }
             return Response(shown)

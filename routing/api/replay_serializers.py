@@ -28,24 +28,28 @@ class ReplayShareSerializer(serializers.Serializer[Any]):
     uid = serializers.CharField()
     name = serializers.CharField()
     share = serializers.FloatField()
-    fair = serializers.BooleanField()
+    fair = serializers.BooleanField(allow_null=True, help_text="null: too few requests to tell")
 
 
 class ReplayTimesSerializer(serializers.Serializer[Any]):
-    p50 = serializers.FloatField()
-    p95 = serializers.FloatField()
-    p99 = serializers.FloatField()
+    """Null of fewer than 20 requests (p95), 100 (p99)."""
+
+    p50 = serializers.FloatField(allow_null=True)
+    p95 = serializers.FloatField(allow_null=True)
+    p99 = serializers.FloatField(allow_null=True)
 
 
 class ReplayColumnSerializer(serializers.Serializer[Any]):
-    """By the model: see assumptions."""
+    """Computed by the model, not measured: see assumptions."""
 
     hit_rate = serializers.FloatField()
     ttft = ReplayTimesSerializer(help_text="seconds")
     spill = serializers.FloatField(allow_null=True, help_text="of the requests with a key; null: none has one")
     saturated = serializers.FloatField(allow_null=True)
-    band = serializers.ListField(child=serializers.FloatField(), help_text="between which a share is fair")
-    outside = serializers.IntegerField(help_text="instances whose share is not")
+    band = serializers.ListField(child=serializers.FloatField(), help_text="between which an even share is fair")
+    outside = serializers.IntegerField(
+        allow_null=True, help_text="instances whose share is not; null: too few requests to tell"
+    )
     shares = ReplayShareSerializer(many=True)
 
 

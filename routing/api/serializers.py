@@ -106,6 +106,9 @@ class PolicyPreviewSerializer(serializers.Serializer[Any]):
     before = PolicyDocumentSerializer()
     after = PolicyDocumentSerializer()
     changes = serializers.BooleanField(help_text="false: the same is in force already")
+    differences = serializers.ListField(
+        child=serializers.CharField(), help_text="each parameter that would be another one, as name: old → new"
+    )
     notes = serializers.ListField(child=serializers.CharField())
 
 
@@ -137,7 +140,18 @@ class RoutedInstanceSerializer(RoutedObject):
     node = serializers.CharField(source="node.name", allow_null=True, default=None)
     digest = serializers.CharField(help_text="of what it serves")
     address = serializers.CharField(help_text="empty while it has none: it gets no requests")
-    ready = serializers.BooleanField()
+    ready = serializers.BooleanField(allow_null=True, help_text="null: nobody knows now, see state")
+    state = serializers.ChoiceField(
+        source="standing.state",
+        choices=["Ready", "NotReady", "Unknown"],
+        help_text="Unknown: its cluster, or of an address every router, is silent",
+    )
+    unknown_since = serializers.DateTimeField(
+        source="standing.since", allow_null=True, help_text="null: it is known, or nobody ever said"
+    )
+    last_known = serializers.CharField(
+        source="standing.last_known", allow_null=True, help_text="what an Unknown one was; null: it is known"
+    )
     in_flight = serializers.IntegerField(allow_null=True, help_text="over all routers; null: no router says")
     ejected_by = serializers.IntegerField(
         allow_null=True, help_text="routers that leave it out for its failures; null: no router says"

@@ -10,26 +10,34 @@ from routing.domain.advising import AdviceKind
 
 
 class SpreadSerializer(serializers.Serializer[Any]):
-    """Seconds, each within one percent; null of no sample."""
+    """Seconds, each within one percent; null of no sample, and of too few to tell it from the most: p95 of fewer than
+    20, p99 of fewer than 100."""
 
     count = serializers.IntegerField()
     p50 = serializers.FloatField(allow_null=True)
     p95 = serializers.FloatField(allow_null=True)
     p99 = serializers.FloatField(allow_null=True)
-    most = serializers.FloatField(allow_null=True, help_text="of fewer than 100 samples p99 is no other")
+    most = serializers.FloatField(allow_null=True)
 
 
 class ShareSerializer(serializers.Serializer[Any]):
     uid = serializers.CharField()
     name = serializers.CharField(help_text="of the pod or the engine, also of one that is gone")
-    there = serializers.BooleanField(help_text="ready now")
+    there = serializers.BooleanField(
+        allow_null=True, help_text="ready now; null: its cluster, or of an address every router, is silent"
+    )
     requests = serializers.IntegerField()
     share = serializers.FloatField()
     due = serializers.FloatField(
         allow_null=True, help_text="an even share of the requests of those times at which it was there; null: unknown"
     )
-    low = serializers.FloatField(allow_null=True, help_text="a share from here on")
-    high = serializers.FloatField(allow_null=True, help_text="to here is fair")
+    low = serializers.FloatField(
+        allow_null=True,
+        help_text="a share from here on is fair: due less 7 % of it, and less what chance makes of so many requests",
+    )
+    high = serializers.FloatField(
+        allow_null=True, help_text="to here: due and 8 % of it, and 3 standard deviations of chance"
+    )
     fair = serializers.BooleanField(allow_null=True, help_text="null: too few requests to tell")
 
 
@@ -68,6 +76,19 @@ class MarkerSerializer(serializers.Serializer[Any]):
     version = serializers.IntegerField(help_text="of the routers' configuration")
 
 
+class UnderPolicySerializer(serializers.Serializer[Any]):
+    """What was measured under one version of the policy, from when on all routers had it."""
+
+    version = serializers.IntegerField(
+        allow_null=True, help_text="0: before anybody set one; null: windows in which it changed"
+    )
+    policy = serializers.CharField(help_text="its strategy and numbers; empty for windows in which it changed")
+    set_at = serializers.DateTimeField(allow_null=True)
+    requests = serializers.IntegerField()
+    hit_rate = serializers.FloatField(allow_null=True)
+    ttft = SpreadSerializer()
+
+
 class TelemetrySerializer(serializers.Serializer[Any]):
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
@@ -88,6 +109,7 @@ class TelemetrySerializer(serializers.Serializer[Any]):
     produced_by = serializers.CharField(help_text="which engines the figures come from, in a sentence")
     points = PointSerializer(many=True)
     markers = MarkerSerializer(many=True)
+    policies = UnderPolicySerializer(many=True, help_text="by version of the policy, the newest first")
 
 
 class AdviceSerializer(serializers.Serializer[Any]):

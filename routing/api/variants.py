@@ -43,7 +43,9 @@ class ShownVariantSerializer(serializers.Serializer[Any]):
     share = serializers.FloatField(help_text="of the requests that name no variant, now")
     endpoint_id = serializers.UUIDField(allow_null=True, help_text="whose instances serve it; null: the endpoint's own")
     endpoint = serializers.CharField(help_text="its name; empty for the endpoint itself")
-    ready = serializers.IntegerField(help_text="instances that can take requests")
+    ready = serializers.IntegerField(
+        allow_null=True, help_text="instances that can take requests; null: nobody knows now"
+    )
     instances = serializers.IntegerField()
     waits_for = serializers.CharField(help_text="why the wanted weight is not in force; empty when it is")
 

@@ -5,6 +5,7 @@ Sums over routers and over time are the same operation, so a window of an hour i
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,10 @@ NAMED = ("outcomes", "instances", "answers", "failures", "refusals")
 NUMBERS = ("requests", "told", "prompt_tokens", "cached_tokens", "disconnected", "truncated", "queued")
 MOST = ("most_in_flight", "most_queued")
 LONGEST_NAME, NAMES = 64, 2000
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+ENOUGH = {"p50": 1, "p95": 20, "p99": 100}  # samples, from which on a percentile is not simply the greatest
+LEAST_DUE = 50  # requests due to an instance, below which nothing is said of its share
+CHANCE = 3.0  # standard deviations of drawing by chance: of 370 fair shares one lies outside
 
 
 @dataclass(slots=True)
@@ -128,11 +133,25 @@ class Figures:
         return self.cached_tokens / self.prompt_tokens if self.told and self.prompt_tokens else None
 
 
-def fair_band(instances: float) -> tuple[float, float]:
-    """The shares of requests between which an instance is neither idle nor hot: the even share, less 7 and more 8
-    percent of it, as the managed feature was measured with (13.3 to 15.4 % of seven)."""
-    even = 1 / instances if instances else 0.0
-    return 0.931 * even, 1.078 * even
+def told(name: str, count: int, value: float | None) -> float | None:
+    """The percentile ``name`` of ``count`` samples; None of too few to tell it from the greatest (ENOUGH)."""
+    return value if count >= ENOUGH[name] else None
+
+
+def fair_band(due: float, requests: int) -> tuple[float, float]:
+    """The shares of ``requests`` between which an instance is neither idle nor hot, where ``due`` would be its even
+    share: that one, less 7 and more 8 percent of it, as the managed feature was measured with (13.3 to 15.4 % of
+    seven), and on either side what drawing that many requests by chance makes of it (CHANCE)."""
+    noise = CHANCE * math.sqrt(max(due * (1 - due), 0.0) / requests) if requests else 0.0
+    return max(0.0, 0.931 * due - noise), min(1.0, 1.078 * due + noise)
+
+
+def is_fair(share: float, due: float, requests: int) -> bool | None:
+    """None where too few of the ``requests`` were due to it to tell."""
+    if requests * due < LEAST_DUE:
+        return None
+    low, high = fair_band(due, requests)
+    return low <= share <= high
 
 
 def _whole(value: object) -> int:

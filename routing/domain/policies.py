@@ -236,3 +236,27 @@ def policy_document(policy: RoutingPolicy) -> dict[str, Any]:
         }
     document["RoutingExtensions"] = {name: getattr(policy.extensions, name) for name in RoutingExtensions.__slots__}
     return document
+
+
+def policy_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """What is other in the second of two ``policy_document``s, each as ``name: old → new``. A number that belongs to a
+    strategy comes and goes with it: it is named where both have it."""
+    found = [_difference("RoutingStrategy", before.get("RoutingStrategy"), after.get("RoutingStrategy"))]
+    old, new = (each.get("PrefixAwareRoutingConfig") or {} for each in (before, after))
+    found += [_difference(name, old.get(name, new[name]), new[name]) for name in new] if old else _given(new)
+    usual = {name: getattr(RoutingExtensions(), name) for name in RoutingExtensions.__slots__}
+    old, new = ({**usual, **(each.get("RoutingExtensions") or {})} for each in (before, after))
+    found += [_difference(name, old[name], value) for name, value in new.items() if name in old]
+    return [one for one in found if one]
+
+
+def _given(config: Mapping[str, Any]) -> list[str]:
+    return [f"{name}: {value}" for name, value in config.items()]
+
+
+def _difference(name: str, before: object, after: object) -> str:
+    return "" if before == after else f"{name}: {_word(before)} → {_word(after)}"
+
+
+def _word(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value) or "none"

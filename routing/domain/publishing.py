@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from routing.domain.policies import RoutingPolicy, policy_document
+from routing.domain.policies import RoutingPolicy, policy_differences, policy_document
 
 Json = Mapping[str, Any]
 # A request for a variant without any instance waits for the first: so one that was scaled to none can come back.
 QUEUE = {"requests": 256, "seconds": 30.0}
+NO_QUEUE = {"requests": 0, "seconds": 30.0}
 
 
 _PLACE = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9_][A-Za-z0-9_.-]*):([0-9]{1,5})", re.ASCII)
@@ -34,6 +35,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class PublishedVariant:
+    """``waits``: requests wait for the first instance while there is none. Nobody starts one at addresses."""
+
     name: str
     policy: RoutingPolicy
     policy_version: int
@@ -42,6 +45,7 @@ class PublishedVariant:
     hot: Sequence[str] = ()
     hot_version: int = 0
     weight: float = 1.0
+    waits: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ def _variant(variant: PublishedVariant) -> dict[str, Any]:
         "policy": policy_document(variant.policy),
         "policy_version": variant.policy_version,
         "membership_version": variant.membership_version,
-        "queue": QUEUE,
+        "queue": QUEUE if variant.waits else NO_QUEUE,
         "hot": sorted(variant.hot),
         "hot_version": variant.hot_version,
         "instances": [
@@ -142,10 +146,10 @@ def _differences(old: Json | None, new: Json | None) -> Iterator[tuple[str, str]
         yield "Endpoint", "gone"
         return
     if old is None:
-        yield "Endpoint", f"new, {len(new['instances'])} instances, {_named(new['policy'])}"
+        yield "Endpoint", f"new, {len(new['instances'])} instances, {named_policy(new['policy'])}"
         return
     if old["policy"] != new["policy"]:
-        yield "Policy", f"{_named(old['policy'])} → {_named(new['policy'])}"
+        yield "Policy", _policy(old["policy"], new["policy"])
     if old["weight"] != new["weight"]:
         yield "Weight", f"{old['weight']:g} → {new['weight']:g}"
     before, after = ({one["id"]: one for one in side["instances"]} for side in (old, new))
@@ -156,7 +160,16 @@ def _differences(old: Json | None, new: Json | None) -> Iterator[tuple[str, str]
         yield "HotSet", f"{len(old['hot'])} → {len(new['hot'])} beginnings that everybody sends"
 
 
-def _named(policy: Json) -> str:
+def _policy(old: Json, new: Json) -> str:
+    """The strategy, where that is another one, and every other parameter that is."""
+    before, after = named_policy(old), named_policy(new)
+    own = ("RoutingStrategy", "PrefixLength", "ConcurrencyThreshold")  # they are in the names
+    rest = [one for one in policy_differences(old, new) if not one.startswith(own)]
+    return "; ".join([f"{before} → {after}" if before != after else before, *rest])
+
+
+def named_policy(policy: Json) -> str:
+    """Its strategy, and the numbers of PREFIX_AWARE: ``PREFIX_AWARE 4096/32``."""
     config = policy.get("PrefixAwareRoutingConfig")
     strategy = str(policy["RoutingStrategy"])
     return f"{strategy} {config['PrefixLength']}/{config['ConcurrencyThreshold']}" if config else strategy

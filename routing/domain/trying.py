@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from routing.domain.deciding import Outcome
 from routing.domain.engine_model import EngineModel, EngineShape
-from routing.domain.figures import fair_band
+from routing.domain.figures import QUANTILES, fair_band, is_fair, told
 from routing.domain.keys import CHUNK
 from routing.domain.placement import Member
 from routing.domain.policies import RoutingPolicy, RoutingStrategy
@@ -32,20 +32,23 @@ KEYED = (Outcome.PRIMARY, *SPILLED, Outcome.SATURATED)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Of one run. ``ttft`` in seconds: p50, p95, p99. ``shares`` by instance, ``band`` between which one is fair.
-    ``spill`` and ``saturated``: of the requests with a key; None where the strategy has none."""
+    """Of one run. ``ttft`` in seconds: p50, p95, p99, None of too few requests. ``shares`` by instance, ``fair``
+    whether each is, None where too few requests were due to it; ``band`` between which an even one is. ``spill`` and
+    ``saturated``: of the requests with a key; None where the strategy has none."""
 
     hit_rate: float
-    ttft: tuple[float, float, float]
+    ttft: tuple[float | None, float | None, float | None]
     shares: dict[str, float]
+    fair: dict[str, bool | None]
     band: tuple[float, float]
     spill: float | None
     saturated: float | None
 
     @property
-    def outside(self) -> int:
-        """Instances whose share is not fair."""
-        return sum(not self.band[0] <= share <= self.band[1] for share in self.shares.values())
+    def outside(self) -> int | None:
+        """Instances whose share is not fair; None where too few requests say nothing of any."""
+        known = [one for one in self.fair.values() if one is not None]
+        return sum(not one for one in known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +78,19 @@ def try_out(recording: Recording, policy: RoutingPolicy, members: Sequence[Membe
     ready = ready_for(requests, shape)
     run = Replay(policy, members, routers=routers, shape=shape).run(ready)
     spill, saturated = _parts(run.outcomes)
-    ttft = (run.ttft_at(0.5), run.ttft_at(0.95), run.ttft_at(0.99))
+    whole = sum(one.weight for one in members) or 1.0
+    due = {one.id: one.weight / whole for one in members}
     return Trial(
         len(requests),
         recording.passed,
         recording.seconds,
         measured_hit_rate(requests),
         as_it_happened(requests, ready, shape),
-        Column(run.hit_rate, ttft, run.shares, fair_band(len(members)), spill, saturated),
+        Column(run.hit_rate, _ttft(run.ttft_at, len(requests)), run.shares, _fair(run.shares, due, len(requests)),
+               fair_band(1 / len(members), len(requests)), spill, saturated),
         shape,
         tuple(_assumptions(recording, policy, shape, measured, routers)),
-    )
+    )  # fmt: skip
 
 
 def measured_hit_rate(requests: Sequence[Kept]) -> float | None:
@@ -158,14 +163,26 @@ def as_it_happened(requests: Sequence[Kept], ready: Sequence[Recorded], shape: E
     spill, saturated = _parts(Counter(one.outcome for one in requests))
     times = sorted(one.ttft_seconds for one in served)
     tokens = sum(one.tokens for one in served)
+    shares = {uid: count / len(requests) for uid, count in sorted(placed.items())}
+    even = 1 / len(placed) if placed else 0.0
     return Column(
         sum(one.hit_tokens for one in served) / tokens if tokens else 0.0,
-        (_at(times, 0.5), _at(times, 0.95), _at(times, 0.99)),
-        {uid: count / len(requests) for uid, count in sorted(placed.items())},
-        fair_band(len(placed)),
+        _ttft(lambda part: _at(times, part), len(times)),
+        shares,
+        _fair(shares, dict.fromkeys(shares, even), len(requests)),
+        fair_band(even, len(requests)),
         spill,
         saturated,
     )
+
+
+def _ttft(at: Callable[[float], float], count: int) -> tuple[float | None, float | None, float | None]:
+    p50, p95, p99 = (told(name, count, at(part)) for name, part in QUANTILES.items())
+    return p50, p95, p99
+
+
+def _fair(shares: Mapping[str, float], due: Mapping[str, float], requests: int) -> dict[str, bool | None]:
+    return {uid: is_fair(share, due[uid], requests) for uid, share in shares.items()}
 
 
 def _at(times: Sequence[float], part: float) -> float:

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from controlplane.errors import Missing
-from controlplane.serving.models import Endpoint, Variant
+from controlplane.serving.models import STATIC_KIND, Endpoint, Variant
 from routing.domain.policies import SPELLINGS, PolicyRefused, read_policy
 from routing.domain.policies import RoutingPolicy as Policy
 from routing.models import RoutedVariant, RoutingPolicy
@@ -45,6 +45,14 @@ def served_by(variant: Variant) -> UUID:
     """The endpoint whose instances serve it: its own, unless somebody named another one."""
     state: RoutedVariant | None = getattr(variant, "routed", None)
     return state.source if state is not None and state.source is not None else variant.endpoint_id
+
+
+def is_served_by_addresses(variant: Variant) -> bool:
+    """Whether its instances are addresses that a person gave: nobody starts one there."""
+    source = served_by(variant)
+    if source == variant.endpoint_id:
+        return variant.endpoint.kind == STATIC_KIND
+    return Endpoint.objects.filter(pk=source, kind=STATIC_KIND).exists()
 
 
 def policies_list(*, targets: Targets = None) -> QuerySet[RoutingPolicy]:

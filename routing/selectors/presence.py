@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,20 +18,42 @@ MOST = 40  # changes of membership that are looked at; what was before the oldes
 Weights = Mapping[str, float]
 
 
-def expected_shares(variant: Variant, since: datetime, requests: Iterable[tuple[datetime, int]]) -> Weights:
-    """The part of ``requests`` (by time) that each instance would have got, had every one of them been spread evenly
-    (by weight) over those that were there. Empty without any."""
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """``count`` of them came from ``begun`` until ``ended``, nobody knows when exactly: evenly, it is taken."""
+
+    begun: datetime
+    ended: datetime
+    count: int
+
+
+def expected_shares(variant: Variant, since: datetime, requests: Sequence[Requests], *, until: datetime) -> Weights:
+    """The part of ``requests`` that each instance would have got, had every one of them been spread evenly (by weight)
+    over those that were there when it came; one that came in the middle of a time had half of it. Empty without any."""
     history = _history(variant, since)
-    due: Counter[str] = Counter()
-    for at, count in requests:
-        there = next((weights for begun, weights in reversed(history) if begun <= at), None)
-        if there is None and history:
-            there = history[0][1]
-        whole = sum(there.values()) if there else 0.0
-        for uid, weight in (there or {}).items():
-            due[uid] += count * weight / whole if whole else 0.0  # type: ignore[assignment]  # parts of requests
+    due: dict[str, float] = defaultdict(float)
+    for some in requests:
+        for part, there in _present(history, some.begun, min(some.ended, until)):
+            whole = sum(there.values())
+            for uid, weight in there.items():
+                due[uid] += some.count * part * weight / whole if whole else 0.0
     total = sum(due.values())
     return {uid: part / total for uid, part in due.items()} if total else {}
+
+
+def _present(
+    history: Sequence[tuple[datetime, Weights]], begun: datetime, ended: datetime
+) -> Iterator[tuple[float, Weights]]:
+    """Who was there in which part of a time; before anything is known, whoever is known first."""
+    length = (ended - begun).total_seconds()
+    for number, (at, there) in enumerate(history):
+        first = begun if number == 0 else max(begun, at)
+        last = min(ended, history[number + 1][0]) if number + 1 < len(history) else ended
+        if length <= 0:
+            if first <= begun and (number + 1 == len(history) or begun < history[number + 1][0]):
+                yield 1.0, there
+        elif last > first:
+            yield (last - first).total_seconds() / length, there
 
 
 def _history(variant: Variant, since: datetime) -> list[tuple[datetime, Weights]]:

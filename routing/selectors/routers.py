@@ -12,11 +12,13 @@ from django.db.models import Max, QuerySet
 from django.utils import timezone
 
 from controlplane.errors import Missing
-from controlplane.serving.models import STATIC_KIND, Instance
+from controlplane.serving.models import Instance
+from controlplane.serving.standing import RoutersSay, Standings
 from routing.models import Configuration, RouterProcess
 from routing.selectors.policies import Targets, clusters_of
 
 HEARD_OF = timedelta(seconds=15)
+TAKES_IN_WITHIN = timedelta(seconds=4)  # a publication, and says so: every router tells how it is every two seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,13 @@ class InFlight:
     def left_out(self, uid: str) -> bool:
         """No router that was heard of sends it anything, because it fails."""
         return self.known and self.ejected.get(uid, 0) >= self.routers
+
+    def said(self) -> RoutersSay:
+        """The same for those who know routers by what they say alone."""
+        if self.known:
+            return RoutersSay(True, frozenset(uid for uid in self.ejected if self.left_out(uid)))
+        last = RouterProcess.objects.aggregate(last=Max("seen_at"))["last"]
+        return RoutersSay(silent_since=last + HEARD_OF if last is not None else None)
 
 
 def published_version() -> int | None:
@@ -69,6 +78,11 @@ def in_flight() -> InFlight:
     return InFlight(bool(rows), counts, ejected, len(rows))
 
 
+def routers_say() -> RoutersSay:
+    """Whom every router leaves out, as far as routers were heard of lately."""
+    return in_flight().said()
+
+
 def instances_list(*, targets: Targets = None) -> QuerySet[Instance]:
     """Instances of the endpoints that the reader may see and that are still there."""
     rows = Instance.objects.select_related("endpoint__cluster", "node").filter(endpoint__gone_at__isnull=True)
@@ -93,23 +107,29 @@ def router_get(*, router_id: Any) -> RouterProcess:
 
 
 def with_in_flight(rows: Sequence[Any]) -> Sequence[Any]:
-    """The instances with ``in_flight`` and ``ejected_by`` set on each; whether one of a static endpoint is ready only
-    routers know."""
+    """The instances with ``in_flight``, ``ejected_by`` and ``standing`` set on each. ``ready`` becomes what it is now:
+    None where nobody knows."""
     counts = in_flight()
+    standings = Standings(now=timezone.now(), said=counts.said())
     for row in rows:
         row.in_flight = counts.of(row.uid)
         row.ejected_by = counts.ejected_by(row.uid)
-        if row.endpoint.kind == STATIC_KIND and counts.left_out(row.uid):
-            row.ready = False
+        row.standing = standings.of_instance(row)
+        row.ready = row.standing.ready
     return rows
 
 
 def with_state(rows: Sequence[Any]) -> Sequence[Any]:
-    """The routers with ``published_version``, ``current`` and ``in_flight`` set on each."""
-    newest, now = published_version(), timezone.now()
+    """The routers with ``published_version``, ``current``, ``publishing`` and ``in_flight`` set on each.
+
+    ``publishing``: what it said last it said too early to run the newest configuration by then."""
+    found = Configuration.objects.order_by("-version").values_list("version", "created_at").first()
+    newest, made_at = found or (None, None)
+    now = timezone.now()
     for row in rows:
         heard = is_heard_of(row, now)
         row.published_version = newest
+        row.publishing = made_at is not None and row.seen_at < made_at + TAKES_IN_WITHIN
         row.current = row.config_version >= (newest or 0) if heard else None
         row.in_flight = sum(row.figures.get("in_flight", {}).values()) if heard else None
     return rows

@@ -10,43 +10,26 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from controlplane.serving.models import Instance, Variant
+from controlplane.serving.standing import Standings
 from routing.domain.deciding import Outcome
 from routing.domain.engine_figures import Gauge
-from routing.domain.figures import Figures, fair_band
-from routing.domain.sketches import Sketch
+from routing.domain.figures import Figures, fair_band, is_fair
 from routing.models import Configuration, RoutedEndpoint, RoutingWindow
+from routing.selectors.by_policy import UnderPolicy, under_policies
 from routing.selectors.names import names_of
 from routing.selectors.policies import served_by
-from routing.selectors.presence import expected_shares
+from routing.selectors.presence import Requests, expected_shares
+from routing.selectors.spreads import Spread, spread
 
 SPANS = {15: 10, 60: 60, 1440: 3600, 10080: 3600}  # minutes shown → seconds of a window
-QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-ENOUGH = {"p50": 1, "p95": 20, "p99": 100}  # samples, from which on a percentile is not simply the greatest
 SPILLED = (Outcome.SIBLING, Outcome.SPILL)
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """``p50`` to ``p99`` in seconds over ``count`` samples, and the ``most`` of them; None of none. Of few samples a
-    high percentile is the most: see ENOUGH."""
-
-    count: int
-    p50: float | None
-    p95: float | None
-    p99: float | None
-    most: float | None = None
-
-    def told(self, name: str) -> float | None:
-        """A percentile where there are samples enough to tell it from the most."""
-        found: float | None = getattr(self, name) if self.count >= ENOUGH[name] else None
-        return found
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
     """``share`` of the decided requests; ``due``: what it would be had every request been spread evenly over those that
-    were there at that time, ``low`` to ``high`` is fair. ``fair`` is None while too few were decided, or when nobody
-    knows how long it was there. ``there``: it is ready now."""
+    were there at that time, ``low`` to ``high`` is fair: see figures.fair_band. ``fair`` is None while too few were due
+    to it, or when nobody knows how long it was there. ``there``: it is ready now, None where nobody knows."""
 
     uid: str
     name: str
@@ -56,7 +39,7 @@ class Share:
     due: float | None = None
     low: float | None = None
     high: float | None = None
-    there: bool = True
+    there: bool | None = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +105,7 @@ class Telemetry:
     engines: tuple[EngineShown, ...]
     points: tuple[Point, ...]
     markers: tuple[Marker, ...]
+    policies: tuple[UnderPolicy, ...]
 
     @property
     def produced_by(self) -> str:
@@ -133,14 +117,16 @@ def telemetry(*, variant: Variant, minutes: int, now: datetime) -> Telemetry:
     """``minutes`` is one of SPANS."""
     since = now - timedelta(minutes=minutes)
     windows = list(RoutingWindow.objects.filter(variant=variant, seconds=SPANS[minutes], at__gte=since).order_by("at"))
+    read = [(window.at, Figures.from_json(window.figures)) for window in windows]
     total, points = Figures(), []
-    for window in windows:
-        figures = Figures.from_json(window.figures)
-        points.append(Point(window.at, figures.requests, figures.hit_rate, spread(figures.all_ttft)))
+    for at, figures in read:
+        points.append(Point(at, figures.requests, figures.hit_rate, spread(figures.all_ttft)))
         total.merge(figures)
     names = names_of(variant, {*total.instances, *total.engines})
-    due = expected_shares(variant, since, [(point.at, point.requests) for point in points])
-    shares = _shares(variant, total, names, due)
+    times = [Requests(point.at, point.at + timedelta(seconds=SPANS[minutes]), point.requests) for point in points]
+    due = expected_shares(variant, since, times, until=now)
+    shares = _shares(variant, total, names, due, now)
+    there = sum(one.there is not False for one in shares)
     keyed = sum(total.outcomes[one] for one in (Outcome.PRIMARY, *SPILLED, Outcome.SATURATED))
     return Telemetry(
         since=since,
@@ -155,34 +141,34 @@ def telemetry(*, variant: Variant, minutes: int, now: datetime) -> Telemetry:
         spill=sum(total.outcomes[one] for one in SPILLED) / keyed if keyed else None,
         saturated=total.outcomes[Outcome.SATURATED] / keyed if keyed else None,
         shares=shares,
-        band=fair_band(sum(one.there for one in shares)),
+        band=fair_band(1 / there if there else 0.0, total.instances.total()),
         engines=_engines(total, names),
         points=tuple(points),
         markers=_markers(variant, since),
+        policies=under_policies(variant, read, SPANS[minutes]),
     )
 
 
-def spread(sketch: Sketch) -> Spread:
-    p50, p95, p99 = (sketch.quantile(part) for part in QUANTILES.values())
-    return Spread(sketch.count, p50, p95, p99, sketch.quantile(1.0))
-
-
-def _shares(variant: Variant, total: Figures, names: Mapping[str, str], due: Mapping[str, float]) -> tuple[Share, ...]:
+def _shares(
+    variant: Variant, total: Figures, names: Mapping[str, str], due: Mapping[str, float], now: datetime
+) -> tuple[Share, ...]:
     """Every instance that is there, also one that got nothing, and those that are gone since."""
-    ready = dict(Instance.objects.filter(endpoint=served_by(variant), ready=True).values_list("uid", "name"))
+    rows = Instance.objects.filter(endpoint=served_by(variant), ready=True).select_related("endpoint__cluster")
+    standings = Standings(now=now)
+    there = {row.uid: standings.of_instance(row).ready for row in rows}
+    ready = {row.uid: row.name for row in rows}
     uids = sorted(
         ready.keys() | total.instances.keys() | due.keys(), key=lambda uid: (uid not in ready, _name(uid, ready, names))
     )
     whole = total.instances.total()
-    enough = whole >= 50 * len(uids)
     found = []
     for uid in uids:
         share = total.instances[uid] / whole if whole else 0.0
         expected = due.get(uid) if due else 1 / len(uids)  # before any publication: as if all had been there
-        low, high = fair_band(1 / expected) if expected else (None, None)
-        fair = low <= share <= high if enough and low is not None and high is not None else None
+        low, high = fair_band(expected, whole) if expected else (None, None)
+        fair = is_fair(share, expected, whole) if expected else None
         name = _name(uid, ready, names)
-        found.append(Share(uid, name, total.instances[uid], share, fair, expected, low, high, uid in ready))
+        found.append(Share(uid, name, total.instances[uid], share, fair, expected, low, high, there.get(uid, False)))
     return tuple(found)
 
 

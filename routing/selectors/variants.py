@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django.utils import timezone
+
 from caches.selectors.endpoints import endpoints_list
 from controlplane.errors import Missing
 from controlplane.serving.models import STATIC_KIND, Endpoint, Instance, Variant
+from controlplane.serving.standing import Standings
 from routing.domain.shifting import shifted
 from routing.models import RoutedVariant
 from routing.selectors.policies import Targets, clusters_of
@@ -23,8 +26,8 @@ class ShownVariant:
     """``weight`` in force, ``wanted_weight`` once ``waits_for`` is over (equal to it when nothing else is wanted).
 
     ``share`` of the requests that name no variant. ``endpoint_id`` and ``endpoint``: whose instances serve it, None and
-    "" for its own. ``ready`` of ``instances``, those aside that every router leaves out. ``waits_for``: why the wanted
-    weight is not in force, "" when it is.
+    "" for its own. ``ready`` of ``instances``, those aside that every router leaves out; None while nobody knows.
+    ``waits_for``: why the wanted weight is not in force, "" when it is.
     """
 
     name: str
@@ -33,7 +36,7 @@ class ShownVariant:
     share: float
     endpoint_id: UUID | None
     endpoint: str
-    ready: int
+    ready: int | None
     instances: int
     waits_for: str
 
@@ -109,9 +112,13 @@ def variants_shown(endpoint: Endpoint) -> Sequence[ShownVariant]:
     for source, uid, ready, address in Instance.objects.filter(endpoint__in=set(of.values())).values_list(
         "endpoint_id", "uid", "ready", "address"
     ):
-        known, all_of_them = counts.get(source, (0, 0))
-        counts[source] = (known + bool(ready and address and not flight.left_out(uid)), all_of_them + 1)
+        well, all_of_them = counts.get(source, (0, 0))
+        counts[source] = (well + bool(ready and address and not flight.left_out(uid)), all_of_them + 1)
     sources = {row.pk: row for row in endpoints_list().filter(pk__in=set(of.values()))}
+    standings = Standings(now=timezone.now(), said=flight.said())
+    known = {
+        pk: flight.known if row.kind == STATIC_KIND else standings.knows(row.cluster) for pk, row in sources.items()
+    }
     now = {name: state.weight for name, state in states.items()}
     wanted = {name: now[name] if s.wanted_weight is None else s.wanted_weight for name, s in states.items()}
     lacking = shifted(now, wanted, {name: counts.get(of[name], (0, 0))[0] for name in states}).waits_for
@@ -125,7 +132,7 @@ def variants_shown(endpoint: Endpoint) -> Sequence[ShownVariant]:
             share=state.weight / total if total else 0.0,
             endpoint_id=state.source,
             endpoint=sources[state.source].full_name if state.source in sources else "",
-            ready=counts.get(of[name], (0, 0))[0],
+            ready=counts.get(of[name], (0, 0))[0] if known.get(of[name]) else None,
             instances=counts.get(of[name], (0, 0))[1],
             waits_for=_why(state, lacking, pending, sources.get(of[name]), name),
         )

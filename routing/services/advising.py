@@ -31,7 +31,7 @@ def _seen(variant: Variant, policy: RoutingPolicy, minutes: int, shown: Telemetr
     return Seen(
         policy=policy,
         minutes=minutes,
-        instances=sum(one.there for one in shown.shares),
+        instances=sum(one.there is not False for one in shown.shares),
         requests=shown.requests,
         outcomes=figures.outcomes,
         told=figures.told,

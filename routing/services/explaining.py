@@ -13,17 +13,22 @@ from controlplane.serving.models import Variant
 from routing.dataplane.config import read_config
 from routing.dataplane.fleet import Fleet
 from routing.dataplane.fleet import Variant as Fleeted
-from routing.dataplane.routes import TARGET_VARIANT, TENANT, Refusal, Request, route
+from routing.dataplane.routes import TARGET_VARIANT, TENANT, Refusal, Request, asked_for, route
 from routing.domain.deciding import Key, Outcome, key_of
 from routing.domain.keys import Boundary
 from routing.domain.policies import RoutingStrategy
 from routing.domain.publishing import sealed
 from routing.domain.recordings import RECORDED_MINUTES, Kept
+from routing.domain.requests import RequestKind
 from routing.models import Configuration, RoutedEndpoint
 from routing.selectors.names import names_of
 from routing.selectors.routers import in_flight
 from routing.services.recordings import recording_read
 
+NO_OBJECT = (
+    "The body is no JSON object, so neither text nor a model or key was found in it. A router sends it on as it is: "
+    "what is wrong with it is for the engine to say."
+)
 SHOWN_DECISIONS = 50
 SHOWN_DIGITS = 8  # of 16: enough to compare two explanations by, too little to be a key
 _WHY: Mapping[Outcome, str] = {
@@ -77,7 +82,8 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``refused`` says why a router would answer itself; everything else is empty then. ``drawn``: chance took part."""
+    """``refused`` says why a router would answer itself; everything else is empty then. ``drawn``: chance took part.
+    ``note``: what is odd about the request itself, or ""."""
 
     config_version: int
     strategy: str
@@ -91,6 +97,7 @@ class Explanation:
     boundaries: tuple[ExplainedBoundary, ...]
     candidates: tuple[Candidate, ...]
     happened: Happened | None = None
+    note: str = ""
 
 
 def decision_explain(
@@ -104,7 +111,8 @@ def decision_explain(
         strategy = _variant(fleet, variant).config.policy.strategy
         refused = f"{found.status}: {found.detail}"
         return Explanation(newest.version, strategy, "", "", refused, False, "", 0, False, (), ())
-    return _explained(variant, newest, found.variant, found.key, lambda: tuple(found.boundaries()))
+    explained = _explained(variant, newest, found.variant, found.key, lambda: tuple(found.boundaries()))
+    return replace(explained, note=_odd(path, body))
 
 
 def recorded_explain(*, variant: Variant, decision_id: str) -> Explanation:
@@ -191,6 +199,18 @@ def _request(variant: Variant, path: str, body: str, tenant: str, headers: Mappi
     # Whatever model a body names: the endpoint is known here.
     target = path if path.startswith("/endpoints/") else f"/endpoints/{variant.endpoint.routed.name}{path}"
     return Request(b"POST", target.encode(), lines, _sent(body))
+
+
+def _odd(path: str, body: str) -> str:
+    """A router sends on whatever came; somebody who asks why nothing was found in it wants to know."""
+    asked = asked_for(Request(b"POST", path.encode(), [], b""))
+    if isinstance(asked, Refusal) or asked.kind is RequestKind.RAW:
+        return ""
+    try:
+        is_object = isinstance(json.loads(body), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    return "" if is_object else NO_OBJECT
 
 
 def _sent(text: str) -> bytes:

@@ -13,7 +13,13 @@ from django.db import transaction
 from controlplane.audit.services import Actor, audit_write
 from controlplane.errors import FieldError, Invalid, Missing, Stale
 from controlplane.serving.models import Variant
-from routing.domain.policies import PolicyRefused, RoutingStrategy, policy_document, read_policy
+from routing.domain.policies import (
+    PolicyRefused,
+    RoutingStrategy,
+    policy_differences,
+    policy_document,
+    read_policy,
+)
 from routing.domain.policies import RoutingPolicy as Policy
 from routing.models import RoutingPolicy
 from routing.selectors.policies import policy_of
@@ -38,6 +44,11 @@ class PolicyPreview:
     @property
     def changes(self) -> bool:
         return policy_document(self.before) != policy_document(self.after)
+
+    @property
+    def differences(self) -> list[str]:
+        """Each parameter that would be another one, as ``name: old → new``."""
+        return policy_differences(policy_document(self.before), policy_document(self.after))
 
 
 def policy_read(document: Mapping[str, Any]) -> Policy:

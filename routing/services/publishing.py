@@ -114,6 +114,7 @@ def _published(endpoints: Sequence[Endpoint], routed: Mapping[UUID, RoutedEndpoi
     policies = newest_policies([one.pk for one in variants])
     known = {row.variant_id: row for row in RoutedVariant.objects.filter(variant__in=variants)}
     copies = _copies(endpoints)
+    given = {one.pk for one in endpoints if one.kind == STATIC_KIND}  # nobody scales them from none
     by_endpoint: dict[UUID, list[PublishedVariant]] = defaultdict(list)
     for variant in variants:
         if variant.pk not in known:
@@ -134,6 +135,7 @@ def _published(endpoints: Sequence[Endpoint], routed: Mapping[UUID, RoutedEndpoi
                 hot=state.hot,
                 hot_version=state.hot_version,
                 weight=state.weight,
+                waits=bool(mine) or (state.source or variant.endpoint_id) not in given,
             )
         )
     models = _models_of(endpoints)

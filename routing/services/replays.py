@@ -22,6 +22,7 @@ from controlplane.operations.services import (
     operation_succeed,
 )
 from controlplane.serving.models import Variant
+from routing.domain.figures import QUANTILES
 from routing.domain.placement import Member
 from routing.domain.policies import RoutingPolicy, policy_document
 from routing.domain.recordings import RECORDED_MINUTES, Recording
@@ -171,16 +172,17 @@ def replay_get(*, variant: Variant, operation_id: UUID) -> Operation:
 
 def _column(column: Column, names: Mapping[str, str]) -> dict[str, Any]:
     low, high = column.band
+    ttft = (None if one is None else round(one, 6) for one in column.ttft)
     return {
         "hit_rate": round(column.hit_rate, 4),
-        "ttft": dict(zip(("p50", "p95", "p99"), (round(one, 6) for one in column.ttft), strict=True)),
+        "ttft": dict(zip(QUANTILES, ttft, strict=True)),
         "spill": None if column.spill is None else round(column.spill, 4),
         "saturated": None if column.saturated is None else round(column.saturated, 4),
         "band": [round(low, 4), round(high, 4)],
         "outside": column.outside,
         "shares": [
             {"uid": uid, "name": uid if uid.startswith("new-") else names[uid], "share": round(share, 4),
-             "fair": low <= share <= high}
+             "fair": column.fair[uid]}
             for uid, share in column.shares.items()
         ],
     }  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.audit.services import Actor, audit_write
@@ -16,6 +17,7 @@ from controlplane.errors import Clash, FieldError, Invalid, Missing, Stale
 from controlplane.locks import transaction_lock
 from controlplane.serving.models import STATIC_KIND, STATIC_NAMESPACE, Endpoint, Instance, Variant
 from routing.domain.addresses import AddressesRefused, StaticEndpoint, read_static
+from routing.models import RoutedEndpoint
 from routing.selectors.variants import static_document, used_by
 from routing.services.publishing import publish_soon
 
@@ -37,16 +39,12 @@ def static_read(*, name: str, model: str, health_path: str, addresses: Sequence[
 
 
 def static_endpoint_create(*, actor: Actor, cluster: Cluster, given: StaticEndpoint) -> Endpoint:
-    """Served by every router within two seconds. Raises errors.Clash for a name that one of the cluster has."""
+    """Served by every router within two seconds. Raises errors.Clash for a name by which clients reach another one."""
     with transaction.atomic():
-        transaction_lock(f"routing:static:{cluster.pk}")
-        rows = Endpoint.objects.filter(cluster=cluster, kind=STATIC_KIND, name=given.name)
-        if rows.exists():
-            raise Clash(
-                "routing:static:name-taken",
-                f"There is a static endpoint {given.name} in {cluster.name} already.",
-                next_step="Change that one, or choose another name.",
-            )
+        transaction_lock("routing:static")
+        _refuse_taken(cluster, given.name)
+        # Whoever was reached so and is gone: clients mean this one now.
+        RoutedEndpoint.objects.filter(name=given.name, endpoint__gone_at__isnull=False).delete()
         row = Endpoint.objects.create(
             cluster=cluster, kind=STATIC_KIND, namespace=STATIC_NAMESPACE, name=given.name, uid=str(uuid4()),
             observed_at=timezone.now(), **_fields(given, generation=1),
@@ -56,6 +54,25 @@ def static_endpoint_create(*, actor: Actor, cluster: Cluster, given: StaticEndpo
         _audit(actor, row, "create", None, static_document(row))
         publish_soon()
     return row
+
+
+def _refuse_taken(cluster: Cluster, name: str) -> None:
+    """Clients ask all routers by one name, whatever the cluster: a second of it would be reached by none of them. Of
+    another cluster's endpoint no more is said than that: not everybody may see it."""
+    rows = Endpoint.objects.filter(gone_at__isnull=True).filter(Q(name=name) | Q(routed__name=name))
+    mine = rows.filter(cluster=cluster).order_by("pk").first()
+    if mine is None and not rows.exists():
+        return
+    if mine is None:
+        detail, step = f"An endpoint of another cluster is reached as {name} already.", "Choose another name."
+    elif mine.kind == STATIC_KIND:
+        detail = f"There is a static endpoint {mine.name} in {cluster.name} already."
+        step = "Change its addresses, or choose another name."
+    else:
+        detail = f"{mine.full_name} of {cluster.name} is reached as {name} already."
+        step = "Choose another name, or make a variant of that endpoint that the addresses serve."
+    wrong = FieldError("name", "routing:static:name-taken", f"{detail} {step}")
+    raise Clash(wrong.code, detail, next_step=step, errors=[wrong])
 
 
 def static_endpoint_change(

@@ -6,10 +6,12 @@ from typing import Any
 
 from django.urls import reverse
 
-from controlplane.serving.models import STATIC_KIND
 from controlplane.web import cells
 from controlplane.web.tables import Column
-from routing.selectors.telemetry import QUANTILES
+from routing.domain.figures import QUANTILES
+from routing.domain.policies import RoutingPolicy, RoutingStrategy, policy_differences, policy_document
+
+TOO_FEW = "too few requests to tell"
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -28,8 +30,8 @@ def share_columns() -> list[Column]:
         Column("share", "Share", lambda s: round(s.share, 4), lambda s: f"{100 * s.share:.1f} %", numeric=True),
         Column("low", "Fair from", lambda s: _rounded(s.low), lambda s: percent(s.low), numeric=True),
         Column("high", "to", lambda s: _rounded(s.high), lambda s: percent(s.high), numeric=True),
-        Column("fair", "Fair", lambda s: s.fair, lambda s: _fair(s.fair)),
-        Column("there", "There", lambda s: s.there, lambda s: "yes" if s.there else "no"),
+        Column("fair", "Fair", lambda s: s.fair, lambda s: fair_words(s.fair)),
+        Column("there", "There", lambda s: s.there, lambda s: _there(s.there)),
     ]
 
 
@@ -71,14 +73,19 @@ def _on(caching: bool | None) -> str:
     return "not said" if caching is None else "on" if caching else "off"
 
 
-def _fair(fair: bool | None) -> str:
-    return "too few requests to tell" if fair is None else "yes" if fair else "no"
+def fair_words(fair: bool | None) -> str:
+    return TOO_FEW if fair is None else "yes" if fair else "no"
+
+
+def _there(there: bool | None) -> str:
+    return "unknown" if there is None else "yes" if there else "no"
 
 
 def instance_columns() -> list[Column]:
     return [
         Column("name", "Instance", lambda i: i.name, heading=True),
-        Column("state", "State", _state, lambda i: cells.pill(_state(i))),
+        Column("state", "State", lambda i: i.standing.state, lambda i: cells.standing(i.standing)),
+        Column("unknown_since", "Unknown since", lambda i: i.standing.since, shown=False),
         Column("in_flight", "In flight", lambda i: i.in_flight,
                lambda i: "unknown" if i.in_flight is None else str(i.in_flight), numeric=True),
         Column("ejected_by", "Left out by", lambda i: i.ejected_by, lambda i: _ejected(i.ejected_by)),
@@ -96,12 +103,6 @@ def _ejected(routers: int | None) -> str:
     return f"{routers} router{'s' if routers > 1 else ''}" if routers else "none"
 
 
-def _state(row: Any) -> str:
-    if row.endpoint.kind == STATIC_KIND and row.ejected_by is None:
-        return "Unknown"  # routers alone ask it, and none was heard of
-    return "Ready" if row.ready and row.address else "NotReady"
-
-
 def policy_columns() -> list[Column]:
     return [
         Column("version", "Version", lambda p: p.version, None, "version", numeric=True, heading=True),
@@ -113,12 +114,16 @@ def policy_columns() -> list[Column]:
 
 
 def _parameters(row: Any) -> str:
-    config = row.document.get("PrefixAwareRoutingConfig")
-    return (
-        f"PrefixLength {config['PrefixLength']}, ConcurrencyThreshold {config['ConcurrencyThreshold']}"
-        if config
-        else ""
-    )
+    config = row.document.get("PrefixAwareRoutingConfig") or {}
+    usual = policy_document(RoutingPolicy(RoutingStrategy.RANDOM))
+    other = policy_differences(usual, {**usual, "RoutingExtensions": row.document.get("RoutingExtensions")})
+    return ", ".join([*(f"{name} {value}" for name, value in config.items()), *(_then(one) for one in other)])
+
+
+def _then(difference: str) -> str:
+    """``name: old → new`` as ``name new``."""
+    name, _, values = difference.partition(": ")
+    return f"{name} {values.rpartition(' → ')[2]}"
 
 
 def router_columns() -> list[Column]:
@@ -127,29 +132,62 @@ def router_columns() -> list[Column]:
                lambda r: f"{r.host or 'unknown'} {r.name[:8]}", heading=True),
         Column("address", "Address", lambda r: r.address),
         Column("config_version", "Configuration", lambda r: r.config_version,
-               lambda r: f"{r.config_version}{'' if r.current is not False else ', not the newest'}", numeric=True),
+               _configuration, numeric=True),
         Column("in_flight", "In flight", lambda r: r.in_flight,
                lambda r: "unknown" if r.in_flight is None else str(r.in_flight), numeric=True),
         Column("seen_at", "Heard of", lambda r: r.seen_at, lambda r: cells.when(r.seen_at)),
     ]  # fmt: skip
 
 
-def window_columns() -> list[Column]:
+def spread_columns() -> list[Column]:
+    """Time to first token of rows that have a ``ttft``, with how many answers it is of; a percentile of too few is
+    empty in exports."""
+
     def quantile(name: str) -> Column:
         return Column(f"ttft_{name}", f"TTFT {name}", lambda p: getattr(p.ttft, name),
                       lambda p: _told(p.ttft, name), numeric=True)  # fmt: skip
 
     return [
+        Column("ttft_count", "Answers", lambda p: p.ttft.count, numeric=True),
+        *(quantile(name) for name in QUANTILES),
+        Column("ttft_most", "TTFT most", lambda p: p.ttft.most, shown=False),
+    ]
+
+
+def _configuration(row: Any) -> str:
+    if row.current is not False:
+        return str(row.config_version)
+    behind = f"{row.published_version} is being published" if row.publishing else "not the newest"
+    return f"{row.config_version}, {behind}"
+
+
+def under_policy_columns() -> list[Column]:
+    """What was measured under each version of the policy."""
+
+    def version(row: Any) -> str:
+        return "while it changed" if row.version is None else str(row.version)
+
+    return [
+        Column("version", "Version", lambda u: u.version, version, numeric=True, heading=True),
+        Column("policy", "Policy", lambda u: u.policy),
+        Column("set_at", "Set", lambda u: u.set_at, lambda u: cells.when(u.set_at)),
+        Column("requests", "Requests", lambda u: u.requests, numeric=True),
+        Column("hit_rate", "Hit rate", lambda u: u.hit_rate, lambda u: percent(u.hit_rate), numeric=True),
+        *spread_columns(),
+    ]
+
+
+def window_columns() -> list[Column]:
+    return [
         Column("at", "From", lambda p: p.at, lambda p: cells.when(p.at), heading=True),
         Column("requests", "Requests", lambda p: p.requests, numeric=True),
         Column("hit_rate", "Hit rate", lambda p: p.hit_rate,
                lambda p: "unknown" if p.hit_rate is None else f"{100 * p.hit_rate:.1f} %", numeric=True),
-        *(quantile(name) for name in QUANTILES),
+        *spread_columns(),
     ]  # fmt: skip
 
 
 def _told(spread: Any, name: str) -> str:
     """A high percentile of a few samples is the greatest of them, and is called so."""
-    if spread.count and spread.told(name) is None:
-        return f"most {milliseconds(spread.most)}"
-    return milliseconds(getattr(spread, name))
+    value = getattr(spread, name)
+    return f"most {milliseconds(spread.most)}" if spread.count and value is None else milliseconds(value)

@@ -14,19 +14,21 @@ from django.utils import timezone
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role
-from controlplane.errors import Clash, HearthError
+from controlplane.errors import Clash, FieldError, HearthError, Invalid
 from controlplane.serving.models import Variant
 from controlplane.web.form_keys import fresh_key, once
 from controlplane.web.live import with_charts
 from controlplane.web.people import curl, may, readable, user_of
-from controlplane.web.tables import Table
+from controlplane.web.tables import Table, wanted_format
 from routing.charts import ttft_chart
 from routing.domain.advising import Advice
 from routing.domain.engine_figures import Gauge
+from routing.domain.figures import QUANTILES
 from routing.forms import PolicyForm
-from routing.selectors.policies import policies_list, policy_in_force, served_by
+from routing.selectors.policies import is_served_by_addresses, policies_list, policy_in_force, served_by
 from routing.selectors.routers import instances_list, published_version, routers_list, with_in_flight, with_state
-from routing.selectors.telemetry import QUANTILES, SPANS, Spread, Telemetry, telemetry
+from routing.selectors.spreads import Spread
+from routing.selectors.telemetry import SPANS, Telemetry, telemetry
 from routing.services.advising import variant_advise
 from routing.services.policies import PolicyPreview, notes_on, policy_preview, policy_set
 from routing.views import columns
@@ -41,7 +43,7 @@ def routing(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpRe
     """Policy, telemetry, instances, routers and versions of one endpoint's variant."""
     variant = variant_of(request, endpoint_id)
     policy, newest = policy_in_force(variant)
-    minutes = _minutes(request)
+    minutes, other_time = _minutes(request, suffix)
     now = timezone.now()
     shown = telemetry(variant=variant, minutes=minutes, now=now)
     context = {
@@ -55,9 +57,11 @@ def routing(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpRe
         "facts": _facts(shown),
         "advice": _advice(variant, variant_advise(variant=variant, minutes=minutes, now=now, shown=shown)),
         "outcomes": [(outcome, one.count, _times(one)) for outcome, one in shown.ttft_by_outcome.items()],
-        "band": f"{100 * shown.band[0]:.1f} to {100 * shown.band[1]:.1f} %" if shown.shares else "",
+        "band": _band(shown),
         "spans": [(one, f"{one} minutes" if one < 120 else f"{one // 60} hours") for one in SPANS],
         "minutes": minutes,
+        "other_time": other_time,
+        "waits": not is_served_by_addresses(variant),
         "chart": ttft_chart(shown) if shown.points else None,
         "may_change": may(request, Role.OPERATOR, variant.endpoint.cluster.name),
         "curl": curl(request, f"endpoints/{endpoint_id}/variants/{variant.name}/routing-policy"),
@@ -92,10 +96,21 @@ def _tables(request: HttpRequest, variant: Variant, shown: Telemetry) -> tuple[T
             name="policies", caption="Versions of the policy", default_sort="-version", prefix="p-",
         ),
         Table(
+            request, shown.policies, columns.under_policy_columns(), name="under", caption="By version of the policy",
+            key=lambda row: str(row.version), prefix="u-",
+        ),
+        Table(
             request, list(reversed(shown.points)), columns.window_columns(), name="windows", caption="By time",
             key=lambda row: row.at.isoformat(), prefix="w-",
         ),
     )  # fmt: skip
+
+
+def _band(shown: Telemetry) -> str:
+    """Nothing where nothing is said of any share."""
+    low, high = shown.band
+    told = any(one.fair is not None for one in shown.shares)
+    return f"{100 * low:.1f} to {100 * high:.1f} %" if told else ""
 
 
 def _advice(variant: Variant, found: Sequence[Advice]) -> list[tuple[Advice, str]]:
@@ -149,7 +164,7 @@ def _engine_facts(shown: Telemetry) -> list[tuple[str, str, str]]:
 
 
 def _times(spread: Spread) -> str:
-    told = [name for name in QUANTILES if spread.told(name) is not None]
+    told = [name for name in QUANTILES if getattr(spread, name) is not None]
     words = [f"{name} {columns.milliseconds(getattr(spread, name))}" for name in told]
     if len(told) < len(QUANTILES):
         words.append(f"most {columns.milliseconds(spread.most)}")
@@ -211,6 +226,18 @@ def _set(request: HttpRequest, variant: Variant, form: PolicyForm) -> str:
     return reverse("routing", args=[variant.endpoint_id])
 
 
-def _minutes(request: HttpRequest) -> int:
+def _minutes(request: HttpRequest, suffix: str) -> tuple[int, str]:
+    """The time that is shown, and what to say where the address asks for another one. An export cannot say it, so it is
+    refused instead."""
     asked = request.GET.get("minutes", "")
-    return next((one for one in SPANS if str(one) == asked), DEFAULT_MINUTES)
+    if asked in ("", *map(str, SPANS)):
+        return int(asked or DEFAULT_MINUTES), ""
+    known = ", ".join(map(str, SPANS))
+    if wanted_format(request, suffix):
+        wrong = FieldError("minutes", "page:user:filter", f"Must be one of {known}.")
+        raise Invalid(wrong.code, f"minutes: {wrong.detail}", next_step="Correct the address.", errors=[wrong])
+    wanted = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 9 else None
+    minutes = next(
+        (one for one in SPANS if wanted is not None and one >= wanted), max(SPANS) if wanted else DEFAULT_MINUTES
+    )
+    return minutes, f"The address asks for minutes={asked:.20}; there are {known}, and shown are {minutes}."

@@ -167,9 +167,13 @@ def _variant_columns() -> list[Column]:
         Column("weight", "Weight", lambda v: v.weight, numeric=True),
         Column("wanted_weight", "Wanted", lambda v: v.wanted_weight, numeric=True),
         Column("endpoint", "Served by", lambda v: v.endpoint or "its own instances"),
-        Column("ready", "Ready", lambda v: v.ready, lambda v: f"{v.ready} of {v.instances}", numeric=True),
+        Column("ready", "Ready", lambda v: v.ready, lambda v: _ready(v), numeric=True),
         Column("waits_for", "Waits for", lambda v: v.waits_for),
     ]
+
+
+def _ready(one: ShownVariant) -> str:
+    return f"{'unknown' if one.ready is None else one.ready} of {one.instances}"
 
 
 def _crumbs(row: Endpoint | None) -> list[tuple[str, str]]:

@@ -11,7 +11,10 @@ from django.utils.safestring import SafeString
 
 from controlplane.web import cells
 from controlplane.web.tables import Column
-from routing.views.columns import milliseconds
+from routing.views.columns import TOO_FEW, fair_words, milliseconds
+
+# Both columns come out of one model of an engine; where requests went is a fact, and stands in the second table.
+HAPPENED, TRIED = "As it happened, computed", "As it would have been, computed"
 
 
 def _percent(part: float | None) -> str:
@@ -87,15 +90,16 @@ def compared(result: Mapping[str, Any]) -> list[Compared]:
     rows += [_part("Saturated", before["saturated"], after["saturated"])]
     rows += [_part("Greatest share", _greatest(before), _greatest(after))]
     outside = (before["outside"], after["outside"])
-    words = tuple(f"{one} of {len(of['shares'])}" for one, of in zip(outside, (before, after), strict=True))
-    return [*rows, Compared("Outside the fair band", *outside, (words[0], words[1]), f"{outside[1] - outside[0]:+d}")]
+    known = outside[0] is not None and outside[1] is not None
+    change = f"{outside[1] - outside[0]:+d}" if known else ""
+    return [*rows, Compared("Outside the fair band", *outside, (_outside(before), _outside(after)), change)]
 
 
 def compared_columns() -> list[Column]:
     return [
         Column("figure", "Figure", lambda c: c.name, heading=True),
-        Column("happened", "As it happened", lambda c: c.happened, lambda c: c.words[0], numeric=True),
-        Column("tried", "As it would have been", lambda c: c.tried, lambda c: c.words[1], numeric=True),
+        Column("happened", HAPPENED, lambda c: c.happened, lambda c: c.words[0], numeric=True),
+        Column("tried", TRIED, lambda c: c.tried, lambda c: c.words[1], numeric=True),
         Column("change", "Change", lambda c: c.change, numeric=True),
     ]
 
@@ -125,7 +129,7 @@ def compared_share_columns() -> list[Column]:
         Column("instance", "Instance", lambda s: s.name, heading=True),
         Column("happened", "As it happened", lambda s: s.happened, lambda s: share(s.happened), numeric=True),
         Column("tried", "As it would have been", lambda s: s.tried, lambda s: share(s.tried), numeric=True),
-        Column("fair", "Fair then", lambda s: s.fair, lambda s: "" if s.fair is None else "yes" if s.fair else "no"),
+        Column("fair", "Fair then", lambda s: s.fair, lambda s: "" if s.tried is None else fair_words(s.fair)),
     ]
 
 
@@ -135,13 +139,21 @@ def _part(name: str, before: float | None, after: float | None) -> Compared:
     return Compared(name, before, after, (_none(before), _none(after)), change)
 
 
+def _outside(column: Mapping[str, Any]) -> str:
+    return TOO_FEW if column["outside"] is None else f"{column['outside']} of {len(column['shares'])}"
+
+
 def _none(part: float | None) -> str:
     return "no key" if part is None else _percent(part)
 
 
-def _time(name: str, before: float, after: float) -> Compared:
-    change = f"{100 * (after / before - 1):+.0f} %" if before else ""
-    return Compared(name, before, after, (milliseconds(before), milliseconds(after)), change)
+def _time(name: str, before: float | None, after: float | None) -> Compared:
+    change = f"{100 * (after / before - 1):+.0f} %" if before and after is not None else ""
+
+    def words(seconds: float | None) -> str:
+        return TOO_FEW if seconds is None else milliseconds(seconds)
+
+    return Compared(name, before, after, (words(before), words(after)), change)
 
 
 def _greatest(column: Mapping[str, Any]) -> float | None:

@@ -208,7 +208,10 @@ def test_telemetry_is_whole_and_says_what_it_does_not_know(api: Api, place: str,
     RoutingWindow.objects.create(variant=variant, seconds=10, at=at, figures=figures.to_json())
     shown = api.get(f"{where}?minutes=15").json()
     assert (shown["requests"], shown["told"], shown["hit_rate"]) == (4, 2, 0.5)
-    assert shown["ttft_by_outcome"]["Primary"]["p99"] == pytest.approx(0.5, rel=0.01)
+    primary = shown["ttft_by_outcome"]["Primary"]
+    assert (primary["count"], primary["p95"], primary["p99"]) == (1, None, None), "of one answer there are none"
+    assert primary["p50"] == primary["most"] == pytest.approx(0.5, rel=0.01)
+    assert [(one["version"], one["policy"], one["requests"]) for one in shown["policies"]] == [(0, "RANDOM", 4)]
     assert [one["uid"] for one in shown["shares"]] == ["pod-x"] and len(shown["points"]) == 1
     answer = api.get(f"{where}?minutes=16")
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "minutes")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from controlplane.accounts.models import Scope, User
+from controlplane.clusters.models import Cluster
 from controlplane.serving.models import Endpoint
 from tests import factories
 from tests.api.conftest import Api, api_for
@@ -39,8 +42,8 @@ def test_it_is_made_read_changed_and_taken_away(api: Api, cluster: str) -> None:
     assert [(one["name"], one["kind"], one["replicas"]) for one in listed] == [("chat", "StaticEndpoint", 2)]
     instances = api.get("instances").json()["items"]
     assert {(one["name"], one["address"], one["ready"]) for one in instances} == {
-        ("a", "engine:443", True), ("b", "10.0.0.7:8000", True),
-    }  # fmt: skip
+        ("a", "engine:443", None), ("b", "10.0.0.7:8000", None),
+    }, "no router has said yet"  # fmt: skip
 
     assert api.call("PUT", place, CHANGED, headers={"If-Match": '"0"'}).status_code == 412
     changed = api.call("PUT", place, CHANGED, headers={"If-Match": made["ETag"]})
@@ -104,3 +107,28 @@ def test_who_may_only_look_changes_nothing(viewer: User, cluster: str) -> None:
     body = {"variants": [{"name": "default", "weight": 2}]}
     assert looking.call("PUT", f"endpoints/{chat.pk}/variants", body).status_code == 403
     assert looking.call("POST", "static-endpoints", {"cluster": cluster, **STATIC}).status_code == 403
+
+
+def test_what_a_silent_cluster_said_last_is_no_answer(api: Api, cluster: str) -> None:
+    chat = factories.endpoint(of=Cluster.objects.get(name=cluster), name="chat", status={"state": "DeploymentComplete"})
+    instance = factories.instance(of=chat)
+    shown = api.get(f"instances/{instance.pk}").json()
+    assert (shown["ready"], shown["state"], shown["unknown_since"], shown["last_known"]) == (True, "Ready", None, None)
+    assert api.get(f"endpoints/{chat.pk}").json()["state"] == "DeploymentComplete"
+
+    Cluster.objects.update(observed_at=timezone.now() - timedelta(hours=1))
+    shown = api.get(f"instances/{instance.pk}").json()
+    assert (shown["ready"], shown["state"], shown["last_known"]) == (None, "Unknown", "Ready")
+    whole = api.get(f"endpoints/{chat.pk}").json()
+    assert (whole["state"], whole["last_known"]) == ("Unknown", "DeploymentComplete")
+    assert whole["unknown_since"] == shown["unknown_since"] == whole["instances"][0]["unknown_since"] is not None
+    assert (whole["instances"][0]["ready"], whole["instances"][0]["state"]) == (None, "Unknown")
+    [listed] = api.get("endpoints").json()["items"]
+    assert listed["state"] == "Unknown" and "nothing is heard" in listed["state_detail"]
+
+
+def test_a_name_that_is_taken_is_a_clash_with_a_next_step(api: Api, cluster: str) -> None:
+    factories.endpoint(of=Cluster.objects.get(name=cluster), name="chat")
+    refused = api.call("POST", "static-endpoints", {"cluster": cluster, **STATIC})
+    assert refused.status_code == 409 and refused.json()["code"] == "routing:static:name-taken"
+    assert "another name" in refused.json()["next_step"] and refused.json()["errors"][0]["field"] == "name"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -15,9 +16,11 @@ import redis
 from controlplane.serving.models import Variant
 from routing.domain.keys import Audience, boundaries
 from routing.domain.recordings import Kept, key_of_stream, line_of
+from routing.models import RoutedEndpoint
 from routing.services import broker
 from routing.services.policies import policy_set
 from routing.services.publishing import configuration_publish
+from routing.services.replays import Asked, replay_prepare, replay_run
 from tests import factories
 from tests.services.test_routing_policies import ADA, PREFIX
 
@@ -31,6 +34,35 @@ def use_redis(settings: Any, monkeypatch: pytest.MonkeyPatch, url: str) -> str:
     settings.REDIS_URL = url
     monkeypatch.setattr(broker, "CONFIG_KEY", f"test:{uuid4().hex}:config")
     return url
+
+
+@contextmanager
+def figures_stream(settings: Any, monkeypatch: pytest.MonkeyPatch, url: str) -> Iterator[redis.Redis]:
+    """A real Redis whose stream of figures, and place of what is published, nobody else has."""
+    use_redis(settings, monkeypatch, url)
+    monkeypatch.setattr(broker, "STREAM_KEY", f"test:{uuid4().hex}:figures")
+    with redis.Redis.from_url(url) as connection:
+        yield connection
+        connection.delete(broker.STREAM_KEY, broker.CONFIG_KEY)
+
+
+def tell(stream: redis.Redis, *documents: Any) -> None:
+    """As routers tell their figures."""
+    for document in documents:
+        stream.xadd(broker.STREAM_KEY, {"m": json.dumps(document)})
+
+
+def with_routed(variant: Variant) -> Variant:
+    """The same with ``endpoint.routed`` at hand."""
+    variant.endpoint.routed = RoutedEndpoint.objects.get(endpoint=variant.endpoint)
+    return variant
+
+
+def ran(variant: Variant, asked: Asked) -> dict[str, Any]:
+    """What REST shows of a replay that is run at once: JSON, with numbers that JSON has."""
+    result = replay_run(variant=variant, prepared=replay_prepare(variant=variant, asked=asked))
+    shown: dict[str, Any] = json.loads(json.dumps(result, allow_nan=False))
+    return shown
 
 
 def recording_variant(document: dict[str, Any] | None = None, instances: int = 3) -> Variant:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import redis
@@ -20,11 +18,12 @@ from caches.selectors.launches.traffic import RequestShare, request_share
 from caches.services.launches.traffic import answers_record
 from controlplane.serving.answers import Answered, tell_answers
 from controlplane.serving.models import Variant
-from routing.services import broker, intake
+from routing.services import intake
 from routing.services.intake import figures_take
 from routing.services.publishing import configuration_publish
 from tests import factories
 from tests.services.launches import ready_pod, settle, take_in
+from tests.services.routing_world import figures_stream, tell
 
 pytestmark = pytest.mark.django_db
 
@@ -92,13 +91,8 @@ def test_the_share_of_requests_that_reached_what_had_missed(began: datetime) -> 
 
 @pytest.fixture
 def stream(settings: Any, valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.Redis]:
-    settings.REDIS_URL = valkey_url
-    mark = uuid4().hex
-    monkeypatch.setattr(broker, "STREAM_KEY", f"test:{mark}:figures")
-    monkeypatch.setattr(broker, "CONFIG_KEY", f"test:{mark}:config")
-    with redis.Redis.from_url(valkey_url) as connection:
+    with figures_stream(settings, monkeypatch, valkey_url) as connection:
         yield connection
-        connection.delete(broker.STREAM_KEY, broker.CONFIG_KEY)
 
 
 @pytest.fixture
@@ -114,7 +108,7 @@ def told(stream: redis.Redis, number: int, firsts: Any, requests: int = 4) -> No
         "router": "a" * 32, "host": "h", "address": "", "started_at": 1.0, "number": number, "config_version": 1,
         "in_flight": {}, "variants": [of], "firsts": firsts,
     }  # fmt: skip
-    stream.xadd(broker.STREAM_KEY, {"m": json.dumps(document)})
+    tell(stream, document)
 
 
 def test_a_routers_word_reaches_the_launch_once(

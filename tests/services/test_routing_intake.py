@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import redis
@@ -20,6 +19,7 @@ from routing.services.intake import KEPT, figures_take, windows_purge
 from routing.services.policies import policy_set
 from routing.services.publishing import configuration_publish
 from tests import factories
+from tests.services.routing_world import figures_stream, tell
 from tests.services.test_routing_policies import ADA, PREFIX
 
 pytestmark = pytest.mark.django_db
@@ -29,13 +29,8 @@ HOT, RARE = "00000000000000aa", "00000000000000bb"
 
 @pytest.fixture
 def stream(settings: Any, valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.Redis]:
-    settings.REDIS_URL = valkey_url
-    mark = uuid4().hex
-    monkeypatch.setattr(broker, "STREAM_KEY", f"test:{mark}:figures")
-    monkeypatch.setattr(broker, "CONFIG_KEY", f"test:{mark}:config")
-    with redis.Redis.from_url(valkey_url) as connection:
+    with figures_stream(settings, monkeypatch, valkey_url) as connection:
         yield connection
-        connection.delete(broker.STREAM_KEY, broker.CONFIG_KEY)
 
 
 @pytest.fixture
@@ -60,11 +55,6 @@ def message(number: Any = 1, router: str = ONE, **fields: Any) -> dict[str, Any]
 def counted(number: int, requests: int, router: str = ONE, **counts: Any) -> dict[str, Any]:
     of = {"endpoint": "chat", "variant": "default", "counted": {"requests": requests, "counts": counts}}
     return message(number, router, variants=[of])
-
-
-def tell(stream: redis.Redis, *documents: Any) -> None:
-    for document in documents:
-        stream.xadd(broker.STREAM_KEY, {"m": json.dumps(document)})
 
 
 def windows() -> dict[int, dict[str, Any]]:

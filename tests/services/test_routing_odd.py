@@ -20,7 +20,8 @@ from routing.services import broker
 from routing.services.intake import figures_take
 from routing.services.publishing import configuration_publish
 from tests import factories
-from tests.services.test_routing_intake import ONE, OTHER, message, stream, tell, variant
+from tests.services.routing_world import tell
+from tests.services.test_routing_intake import ONE, OTHER, message, stream, variant
 
 __all__ = ["stream", "variant"]
 pytestmark = pytest.mark.django_db

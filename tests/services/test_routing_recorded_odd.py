@@ -17,15 +17,24 @@ from controlplane.operations.models import Operation, OperationState
 from controlplane.operations.steps import operation_step
 from controlplane.serving.models import Variant
 from routing.domain.recordings import Kept, Recording, key_of_stream, line_of
-from routing.models import RoutedEndpoint
 from routing.services import recordings
 from routing.services.advising import variant_advise
 from routing.services.explaining import decisions_list, recorded_explain
 from routing.services.policies import policy_set
 from routing.services.recordings import recording_read
-from routing.services.replays import Asked, replay_prepare, replay_run, replay_start
+from routing.services.replays import Asked, replay_prepare, replay_start
 from tests import factories
-from tests.services.routing_world import RECORDED, RECORDED_PREFIX, chats, kept, recording_variant, told, use_redis
+from tests.services.routing_world import (
+    RECORDED,
+    RECORDED_PREFIX,
+    chats,
+    kept,
+    ran,
+    recording_variant,
+    told,
+    use_redis,
+    with_routed,
+)
 from tests.services.test_routing_policies import ADA, PREFIX
 
 pytestmark = pytest.mark.django_db
@@ -38,15 +47,7 @@ def url(settings: Any, valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def variant(url: str) -> Variant:
-    made = recording_variant(RECORDED_PREFIX)
-    made.endpoint.routed = RoutedEndpoint.objects.get(endpoint=made.endpoint)
-    return made
-
-
-def ran(variant: Variant, asked: Asked) -> dict[str, Any]:
-    result = replay_run(variant=variant, prepared=replay_prepare(variant=variant, asked=asked))
-    shown: dict[str, Any] = json.loads(json.dumps(result, allow_nan=False))
-    return shown
+    return with_routed(recording_variant(RECORDED_PREFIX))
 
 
 def raw(url: str, variant: Variant, *lines: Any, passed: Any = 0) -> None:

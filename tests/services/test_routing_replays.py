@@ -21,9 +21,19 @@ from routing.services.explaining import decisions_list, recorded_explain
 from routing.services.policies import policy_set
 from routing.services.publishing import configuration_publish
 from routing.services.recordings import recording_read
-from routing.services.replays import Asked, replay_get, replay_prepare, replay_run, replay_start, replay_step
+from routing.services.replays import Asked, replay_get, replay_prepare, replay_start, replay_step
 from tests import factories
-from tests.services.routing_world import RECORDED, RECORDED_PREFIX, chats, kept, recording_variant, told, use_redis
+from tests.services.routing_world import (
+    RECORDED,
+    RECORDED_PREFIX,
+    chats,
+    kept,
+    ran,
+    recording_variant,
+    told,
+    use_redis,
+    with_routed,
+)
 from tests.services.test_routing_policies import ADA, PREFIX
 
 pytestmark = pytest.mark.django_db
@@ -36,15 +46,7 @@ def url(settings: Any, valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def variant(url: str) -> Variant:
-    made = recording_variant()
-    made.endpoint.routed = RoutedEndpoint.objects.get(endpoint=made.endpoint)
-    return made
-
-
-def ran(variant: Variant, asked: Asked) -> dict[str, Any]:
-    result = replay_run(variant=variant, prepared=replay_prepare(variant=variant, asked=asked))
-    shown: dict[str, Any] = json.loads(json.dumps(result))
-    return shown
+    return with_routed(recording_variant())
 
 
 def test_it_reads_the_asked_minutes_oldest_first_and_no_more_than_asked(url: str, variant: Variant) -> None:

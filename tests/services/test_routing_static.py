@@ -144,9 +144,46 @@ def test_taken_away_it_is_gone_unless_it_serves_another(cluster: Cluster) -> Non
     assert event.after is None and event.before is not None and event.before["name"] == "chat"
 
 
+@pytest.mark.parametrize("whose", ["static", "cluster", "elsewhere", "as it is reached"])
+def test_a_name_by_which_clients_reach_another_is_refused(cluster: Cluster, whose: str) -> None:
+    if whose == "static":
+        static_endpoint_create(actor=ADA, cluster=cluster, given=given("http://x:1"))
+    else:
+        home = factories.cluster() if whose == "elsewhere" else cluster
+        other = factories.endpoint(of=home, name="other" if whose == "as it is reached" else "chat")
+        RoutedEndpoint.objects.create(endpoint=other, name="chat", secret="ab" * 32)
+    before = Endpoint.objects.count()
+    with pytest.raises(Clash, match="already") as refused:
+        static_endpoint_create(actor=ADA, cluster=cluster, given=given("http://y:1"))
+    [error] = refused.value.errors
+    assert (refused.value.code, error.field) == ("routing:static:name-taken", "name")
+    assert "another name" in refused.value.next_step and refused.value.next_step in error.detail
+    assert (whose == "elsewhere") == ("another cluster" in refused.value.detail)
+    assert Endpoint.objects.count() == before
+
+
+def test_the_name_of_one_that_is_gone_is_free(cluster: Cluster) -> None:
+    other = factories.endpoint(of=cluster, name="chat", gone_at=timezone.now())
+    RoutedEndpoint.objects.create(endpoint=other, name="chat", secret="ab" * 32)
+    static_endpoint_create(actor=ADA, cluster=cluster, given=given("http://x:1"))
+    assert len(published()["variants"][0]["instances"]) == 1
+
+
 def test_two_endpoints_of_one_name_are_both_reached(cluster: Cluster) -> None:
+    """A cluster's own may come later: nobody can refuse that one."""
+    static_endpoint_create(actor=ADA, cluster=cluster, given=given("http://x:1"))
     other = factories.endpoint(of=cluster, name="chat")
     factories.variant(of=other)
-    static_endpoint_create(actor=ADA, cluster=cluster, given=given("http://x:1"))
-    assert published()["variants"][0]["instances"] == []
-    assert len(published("chat.static")["variants"][0]["instances"]) == 1
+    assert len(published()["variants"][0]["instances"]) == 1
+    assert published("chat.default")["variants"][0]["instances"] == []
+
+
+def test_requests_wait_for_no_address(cluster: Cluster) -> None:
+    """Nobody starts an instance there: who asks is told at once."""
+    row = static_endpoint_create(actor=ADA, cluster=cluster, given=given())
+    scaled = factories.endpoint(of=cluster, name="scaled")
+    factories.variant(of=scaled)
+    assert published()["variants"][0]["queue"]["requests"] == 0
+    assert published("scaled")["variants"][0]["queue"]["requests"] > 0, "one that was scaled to none comes back"
+    static_endpoint_change(actor=ADA, endpoint_id=row.pk, given=given("http://x:1"))
+    assert published()["variants"][0]["queue"]["requests"] > 0, "and with one they may wait for room"

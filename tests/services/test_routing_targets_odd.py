@@ -11,19 +11,17 @@ from django.utils import timezone
 from controlplane.audit.models import AuditEvent
 from controlplane.errors import Clash, Invalid, Missing, Transient
 from controlplane.serving.models import Endpoint, Instance, Variant
-from routing.domain.shifting import WantedVariant
-from routing.models import Configuration, RoutedEndpoint, RoutedVariant
+from routing.models import RoutedEndpoint, RoutedVariant
 from routing.selectors.variants import used_by, variants_shown
 from routing.services.explaining import decision_explain, published_fleet
-from routing.services.publishing import configuration_publish
 from routing.services.static_endpoints import (
     static_endpoint_change,
     static_endpoint_create,
     static_endpoint_remove,
     static_read,
 )
-from routing.services.variants import variants_set
 from tests import factories
+from tests.services.shifting_world import chat_endpoint, next_endpoint, told, want
 from tests.services.test_routing_policies import ADA
 
 pytestmark = pytest.mark.django_db
@@ -31,32 +29,12 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def chat(settings: Any) -> Endpoint:
-    settings.REDIS_URL = "redis://127.0.0.1:9/0"
-    made = factories.endpoint(name="chat")
-    factories.variant(of=made)
-    factories.instance(of=made, uid="old-pod")
-    return made
+    return chat_endpoint(settings)
 
 
 @pytest.fixture
 def following(chat: Endpoint) -> Endpoint:
-    made = factories.endpoint(of=chat.cluster, name="chat-next")
-    factories.variant(of=made)
-    return made
-
-
-def want(endpoint: Endpoint, *weights: tuple[str, float, Endpoint | None]) -> None:
-    wanted = [WantedVariant(name, weight, of.pk if of else None) for name, weight, of in weights]
-    variants_set(actor=ADA, endpoint_id=endpoint.pk, wanted=wanted)
-
-
-def told(name: str = "chat") -> dict[str, tuple[float, list[str]]]:
-    """Weights and instances by variant, as routers get them."""
-    configuration_publish()
-    newest = Configuration.objects.first()
-    assert newest is not None
-    [endpoint] = [one for one in newest.document["endpoints"] if one["name"] == name]
-    return {one["name"]: (one["weight"], [i["id"] for i in one["instances"]]) for one in endpoint["variants"]}
+    return next_endpoint(chat)
 
 
 def given(*urls: str, **more: Any) -> Any:
@@ -216,15 +194,10 @@ def test_a_name_that_was_given_back_is_free_and_its_keys_are_others(chat: Endpoi
     assert not RoutedVariant.objects.filter(variant__endpoint=first.pk).exists()
 
 
-def test_the_same_name_in_two_clusters_is_two_endpoints(chat: Endpoint) -> None:
-    other = factories.cluster(name="elsewhere")
-    for cluster in (chat.cluster, other):
-        static_endpoint_create(actor=ADA, cluster=cluster, given=given("http://x:1"))
-    configuration_publish()
-    names = sorted(RoutedEndpoint.objects.values_list("name", flat=True))
-    assert names == ["chat", "outside", "outside.static"]
-    uids = set(Instance.objects.filter(address="x:1").values_list("uid", flat=True))
-    assert len(uids) == 2, "one place of two endpoints is two instances"
+def test_one_place_of_two_endpoints_is_two_instances(chat: Endpoint) -> None:
+    for name in ("outside", "beside"):
+        static_endpoint_create(actor=ADA, cluster=chat.cluster, given=given("http://x:1", name=name))
+    assert len(set(Instance.objects.filter(address="x:1").values_list("uid", flat=True))) == 2
 
 
 def test_it_is_not_taken_away_while_a_shift_to_it_waits(chat: Endpoint) -> None:

@@ -16,9 +16,9 @@ from routing.models import Configuration, RoutedVariant, RouterProcess
 from routing.selectors.telemetry import telemetry
 from routing.selectors.variants import variants_shown, variants_tag
 from routing.services.policies import policy_set
-from routing.services.publishing import configuration_publish
 from routing.services.variants import variants_set
 from tests import factories
+from tests.services.shifting_world import chat_endpoint, next_endpoint, told, want
 from tests.services.test_routing_policies import ADA, LEAST
 
 pytestmark = pytest.mark.django_db
@@ -26,34 +26,15 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def chat(settings: Any) -> Endpoint:
-    settings.REDIS_URL = "redis://127.0.0.1:9/0"
-    made = factories.endpoint(name="chat")
-    factories.variant(of=made)
-    factories.instance(of=made, uid="old-pod")
-    return made
+    return chat_endpoint(settings)
 
 
 @pytest.fixture
 def following(chat: Endpoint) -> Endpoint:
     """The endpoint with the next version; nothing of it is ready yet."""
-    made = factories.endpoint(of=chat.cluster, name="chat-next")
-    factories.variant(of=made)
+    made = next_endpoint(chat)
     factories.rollout(of=made, state="Warming", message="1 of 2 nodes is warm.")
     return made
-
-
-def want(endpoint: Endpoint, *weights: tuple[str, float, Endpoint | None], **more: Any) -> None:
-    wanted = [WantedVariant(name, weight, of.pk if of else None) for name, weight, of in weights]
-    variants_set(actor=ADA, endpoint_id=endpoint.pk, wanted=wanted, **more)
-
-
-def told(name: str = "chat") -> dict[str, tuple[float, list[str]]]:
-    """Weights and instances by variant, as routers get them."""
-    configuration_publish()
-    newest = Configuration.objects.first()
-    assert newest is not None
-    [endpoint] = [one for one in newest.document["endpoints"] if one["name"] == name]
-    return {one["name"]: (one["weight"], [i["id"] for i in one["instances"]]) for one in endpoint["variants"]}
 
 
 def leaves_out(name: str, *uids: str) -> None:

@@ -37,6 +37,8 @@ def test_it_reads_a_change_as_from_and_to() -> None:
     changed = event(before={"priority": 5, "pools": ["a"], "same": 1}, after={"priority": 8, "pools": ["b"], "same": 1})
     assert trail.changes(changed) == ["pools a → b", "priority 5 → 8"]
     assert trail.changes(event(before={"paused": False}, after={"paused": True})) == ["paused no → yes"]
+    nested = event(before={"a": {"x": False, "y": 1}}, after={"a": {"x": True, "y": 1}})
+    assert trail.changes(nested) == ["x no → yes"], "also within an object"
     assert trail.changes(event(before=None, after={"priority": 8})) == []
     assert trail.changes(event(before={"state": "Ready"}, after={"asked": True})) == []
 

@@ -123,7 +123,7 @@ def test_the_form_is_filled_in_by_its_address_and_runs_when_asked(
     assert 'value="8192"' in page and "What happened, and what would have" not in page
     page = text(olga, f"{place}/replay?{query}&run=1")
     assert "PREFIX_AWARE 8192/8" in page and "4 instances" in page and "60 requests" in page
-    assert "Prefix hit rate" in page and "Computed, not measured" in page and "new-1" in page
+    assert "Prefix hit rate" in page and "Both columns are computed, not measured" in page and "new-1" in page
     rows = olga.get(f"{place}/replay.json?{query}&run=1").json()["rows"]
     assert [row["figure"] for row in rows][:4] == ["Prefix hit rate", "TTFT p50", "TTFT p95", "TTFT p99"]
     assert all(set(row) == {"figure", "happened", "tried", "change"} for row in rows)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -17,7 +18,8 @@ from caches.domain.rollouts import RolloutState
 from caches.models import Rollout
 from controlplane.clusters.documents import EntryState
 from controlplane.rest.validation import Input
-from controlplane.serving.models import STATIC_KIND, Endpoint
+from controlplane.serving.models import STATIC_KIND, Endpoint, Instance
+from controlplane.serving.standing import PENDING, Standings
 
 KINDS = [*(kind.value for kind in EndpointKind), STATIC_KIND]
 STATES = [state.value for state in RolloutState]
@@ -38,7 +40,13 @@ class EndpointSerializer(ObjectSerializer):
     name = serializers.CharField()
     kind = serializers.ChoiceField(choices=KINDS)
     generation = serializers.IntegerField(help_text="of its document")
-    state = serializers.SerializerMethodField(help_text="as its status says it; Gone once the cluster has it no more")
+    state = serializers.SerializerMethodField(
+        help_text="as its status says it; Gone once the cluster has it no more; Unknown while its cluster is silent. "
+        "Of a StaticEndpoint Ready, Partial, NotReady, Unknown (no router says), DeploymentPending without an address"
+    )
+    state_detail = serializers.SerializerMethodField(help_text="how it came to that; empty: as its status says")
+    unknown_since = serializers.SerializerMethodField(help_text="null: it is known, or nobody ever said")
+    last_known = serializers.SerializerMethodField(help_text="what an Unknown one was; null: it is known")
     replicas = serializers.SerializerMethodField(help_text="pods there are")
     conditions = serializers.SerializerMethodField()
     rollout = serializers.SerializerMethodField(help_text="the newest")
@@ -47,7 +55,17 @@ class EndpointSerializer(ObjectSerializer):
     observed_at = serializers.DateTimeField()
 
     def get_state(self, row: Endpoint) -> str:
-        return "Gone" if row.gone_at is not None else str(row.status.get("state", ""))
+        state = standings_of(self).of_endpoint(row).state
+        return "" if state == PENDING else state
+
+    def get_state_detail(self, row: Endpoint) -> str:
+        return standings_of(self).of_endpoint(row).detail
+
+    def get_unknown_since(self, row: Endpoint) -> datetime | None:
+        return standings_of(self).of_endpoint(row).since
+
+    def get_last_known(self, row: Endpoint) -> str | None:
+        return standings_of(self).of_endpoint(row).last_known
 
     def get_replicas(self, row: Endpoint) -> int:
         if row.gone_at is not None:
@@ -65,6 +83,13 @@ class EndpointSerializer(ObjectSerializer):
     @extend_schema_field(RolloutBriefSerializer(allow_null=True))
     def get_rollout(self, row: Any) -> dict[str, Any] | None:
         return RolloutBriefSerializer(row).data if row.rollout_id is not None else None
+
+
+def standings_of(serializer: serializers.BaseSerializer[Any]) -> Standings:
+    """One for all rows of an answer: the same moment, and the same few statements."""
+    context: dict[str, Any] = serializer.context  # type: ignore[assignment]  # the stubs call it a Mapping
+    found: Standings = context.setdefault("standings", Standings(now=timezone.now()))
+    return found
 
 
 def conditions_of(row: Endpoint) -> list[Mapping[str, Any]]:
@@ -93,11 +118,22 @@ class InstanceSerializer(serializers.Serializer[Any]):
     uid = serializers.CharField()
     node = serializers.CharField(source="node.name", allow_null=True, default=None)
     digest = serializers.CharField()
-    ready = serializers.BooleanField()
+    ready = serializers.SerializerMethodField(help_text="null: nobody knows now, see state")
+    state = serializers.SerializerMethodField(help_text="Ready, NotReady, or Unknown while its cluster is silent")
+    unknown_since = serializers.SerializerMethodField(help_text="null: it is known, or nobody ever said")
     restart_count = serializers.IntegerField()
     warm_up = serializers.CharField(
         help_text="ok, or why it serves without having answered the warm-up request; empty while that is not known"
     )
+
+    def get_ready(self, row: Instance) -> bool | None:
+        return standings_of(self).of_instance(row).ready
+
+    def get_state(self, row: Instance) -> str:
+        return standings_of(self).of_instance(row).state
+
+    def get_unknown_since(self, row: Instance) -> datetime | None:
+        return standings_of(self).of_instance(row).since
 
 
 class EndpointDetailSerializer(EndpointSerializer):

@@ -14,6 +14,8 @@ from routing.domain.policies import (
     RoutingExtensions,
     RoutingPolicy,
     RoutingStrategy,
+    policy_differences,
+    policy_document,
     read_policy,
 )
 
@@ -150,3 +152,35 @@ def test_a_policy_that_may_not_look_must_be_told_where_the_key_is() -> None:
     document["RoutingExtensions"]["key_header"] = "x-chat"
     assert read_policy(document).strategy is RoutingStrategy.PREFIX_AWARE
     assert read_policy({"RoutingExtensions": {"inspect_bodies": False}}).strategy is RoutingStrategy.RANDOM
+
+
+BASE = policy_document(read_policy({"RoutingStrategy": "RANDOM"}))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, []),
+        ({"RoutingExtensions": {"record_keys": True}}, ["record_keys: off → on"]),
+        ({"RoutingExtensions": {"key_header": "x-id", "hot_fraction": 0.5}},
+         ["key_header: none → x-id", "hot_fraction: 0.25 → 0.5"]),
+        ({"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
+         ["RoutingStrategy: RANDOM → LEAST_OUTSTANDING_REQUESTS"]),
+        ({"RoutingStrategy": "PREFIX_AWARE",
+          "PrefixAwareRoutingConfig": {"PrefixLength": 2048, "ConcurrencyThreshold": 8}},
+         ["RoutingStrategy: RANDOM → PREFIX_AWARE", "PrefixLength: 2048", "ConcurrencyThreshold: 8"]),
+    ],
+)  # fmt: skip
+def test_whatever_is_other_is_named(change: dict[str, Any], words: list[str]) -> None:
+    after = policy_document(read_policy({"RoutingStrategy": "RANDOM", **change}))
+    assert policy_differences(BASE, after) == words
+
+
+def test_numbers_are_named_where_both_have_them_and_old_documents_may_lack_what_is_new() -> None:
+    one, other = (
+        {"RoutingStrategy": "PREFIX_AWARE", "PrefixAwareRoutingConfig": {"PrefixLength": n, "ConcurrencyThreshold": 8}}
+        for n in (2048, 4096)
+    )
+    assert policy_differences(one, other) == ["PrefixLength: 2048 → 4096"]
+    assert policy_differences(one, policy_document(read_policy(one))) == [], "what is not there is the default"
+    assert policy_differences(one, BASE) == ["RoutingStrategy: PREFIX_AWARE → RANDOM"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from routing.dataplane.config import read_config
-from routing.domain.policies import RoutingPolicy, policy_document, read_policy
+from routing.domain.policies import RoutingExtensions, RoutingPolicy, policy_document, read_policy
 from routing.domain.publishing import (
     Copy,
     PublishedEndpoint,
@@ -29,6 +29,7 @@ PREFIX = read_policy(
     }
 )
 A, B = Copy("a", "10.0.0.1:8080", "n1"), Copy("b", "10.0.0.2:8080", "n2")
+RECORDS = RoutingPolicy(extensions=RoutingExtensions(record_keys=True))
 CHAT = PublishedVariant("default", RoutingPolicy(), 0, (A, B))
 
 
@@ -93,6 +94,7 @@ def test_it_holds_no_secret_and_publishes_no_endpoint_without_one() -> None:
         ({}, document(CHAT), "Endpoint", "new, 2 instances, RANDOM"),
         (document(CHAT), contents(1, []), "Endpoint", "gone"),
         (document(CHAT), document(replace(CHAT, policy=PREFIX)), "Policy", "RANDOM → PREFIX_AWARE 2048/8"),
+        (document(CHAT), document(replace(CHAT, policy=RECORDS)), "Policy", "RANDOM; record_keys: off → on"),
         (document(CHAT), document(replace(CHAT, copies=(A, Copy("c", "10.0.0.3:1")))), "Membership", "(+1, -1)"),
         (document(CHAT), document(replace(CHAT, hot=("ff",))), "HotSet", "0 → 1"),
         (document(CHAT), document(CHAT, routers=3), "Routers", "1 → 3"),

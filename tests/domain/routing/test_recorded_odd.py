@@ -59,14 +59,15 @@ ODD: dict[str, Sequence[Kept]] = {
 
 
 def is_sound(column: Column) -> bool:
-    times = column.ttft
+    known = [one for one in column.ttft if one is not None]
     return (
         0 <= column.hit_rate <= 1
-        and all(math.isfinite(one) and one >= 0 for one in times)
-        and times[0] <= times[1] <= times[2]
+        and all(math.isfinite(one) and one >= 0 for one in known)
+        and known == sorted(known)
         and math.isclose(sum(column.shares.values()), 1.0)
         and all(part is None or 0 <= part <= 1 for part in (column.spill, column.saturated))
-        and 0 <= column.outside <= len(column.shares)
+        and 0 <= (column.outside or 0) <= len(column.shares)
+        and column.fair.keys() == column.shares.keys()
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.domain.figures import Figures, fair_band
+from routing.domain.figures import Figures
 from routing.domain.sketches import ACCURACY, LARGEST, SMALLEST, Sketch, bucket_of
 
 SECONDS = st.floats(min_value=0, max_value=LARGEST, allow_nan=False)
@@ -118,8 +118,3 @@ def test_a_hit_rate_of_nothing_is_zero() -> None:
 def test_it_refuses_what_were_never_figures(stored: object) -> None:
     with pytest.raises((ValueError, TypeError)):
         Figures.from_json(stored)
-
-
-@pytest.mark.parametrize(("instances", "low", "high"), [(7, 0.133, 0.154), (1, 0.931, 1.078), (0, 0, 0)])
-def test_the_fair_band_is_the_managed_features(instances: int, low: float, high: float) -> None:
-    assert list(fair_band(instances)) == pytest.approx([low, high], abs=5e-4)

@@ -1,0 +1,148 @@
+"""Whether an instance serves now, and an endpoint. It is derived here, at reading time, and stored nowhere.
+
+What a cluster runs is as its watcher said, while that is fresh. Of addresses that a person gave routers alone know; who
+hears them registers here, and the readers of endpoints need not know routing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from uuid import UUID
+
+from django.db.models import Min
+
+from controlplane.clusters.freshness import DEFAULT_FRESHNESS_SECONDS, is_fresh
+from controlplane.clusters.models import Cluster, NodePool
+from controlplane.serving.models import STATIC_KIND, Endpoint, Instance
+
+
+class ServingState(StrEnum):
+    READY = "Ready"
+    PARTIAL = "Partial"  # some addresses of a static endpoint answer, others do not
+    NOT_READY = "NotReady"
+    UNKNOWN = "Unknown"
+
+
+# Of an endpoint: what its status does not say, and what outlives its cluster's object.
+PENDING, NOTHING_GIVEN, GONE = "Pending", "DeploymentPending", "Gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """``state``: a ServingState; of an endpoint of a cluster what its status says. ``since``: from when on nobody
+    knows; None while somebody does, and where nobody ever did. ``last_known``: what an Unknown one was. ``detail``: how
+    it came to that in a few words, or ""."""
+
+    state: str
+    since: datetime | None = None
+    last_known: str | None = None
+    detail: str = ""
+
+    @property
+    def ready(self) -> bool | None:
+        """None: nobody knows."""
+        return None if self.state == ServingState.UNKNOWN else self.state in (ServingState.READY, ServingState.PARTIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class RoutersSay:
+    """``heard``: some router was heard of lately, otherwise the last one was until ``silent_since``. ``left_out``: uids
+    that every router leaves out because they do not answer or fail."""
+
+    heard: bool = False
+    left_out: frozenset[str] = frozenset()
+    silent_since: datetime | None = None
+
+
+RoutersReader = Callable[[], RoutersSay]
+_readers: list[RoutersReader] = []
+
+
+def register_routers_reader(reader: RoutersReader) -> None:
+    """Called once from an AppConfig.ready()."""
+    _readers.append(reader)
+
+
+def routers_say() -> RoutersSay:
+    """What the registered reader knows; nothing without one."""
+    return _readers[-1]() if _readers else RoutersSay()
+
+
+class Standings:
+    """How rows stand at ``now``, any number of them in three statements. Instances need ``endpoint__cluster`` at hand,
+    endpoints ``cluster``. ``said``: what routers say, where the caller has it already."""
+
+    def __init__(self, *, now: datetime, said: RoutersSay | None = None) -> None:
+        self._now = now
+        self._said = said
+        self._limits: Mapping[UUID, float] | None = None
+        self._addresses: Mapping[UUID, Collection[str]] | None = None
+
+    def of_instance(self, row: Instance) -> Standing:
+        if row.endpoint.kind == STATIC_KIND:
+            return self._of_address(row.uid)
+        state = ServingState.READY if row.ready and row.address else ServingState.NOT_READY
+        return self._silence(row.endpoint.cluster, state) or Standing(state)
+
+    def of_endpoint(self, row: Endpoint) -> Standing:
+        if row.kind == STATIC_KIND:
+            return self._of_static(row)
+        if row.gone_at is not None:
+            return Standing(GONE)
+        state = str(row.status.get("state") or PENDING)
+        return self._silence(row.cluster, state) or Standing(state)
+
+    def knows(self, cluster: Cluster) -> bool:
+        """Whether what is stored of the cluster's endpoints and pods still counts."""
+        return self._silence(cluster, "") is None
+
+    def _silence(self, cluster: Cluster, last_known: str) -> Standing | None:
+        """None while the cluster's watcher was heard of lately."""
+        limit = self._limit(cluster)
+        if is_fresh(cluster.observed_at, freshness_seconds=limit, now=self._now):
+            return None
+        ran_out = cluster.observed_at + timedelta(seconds=limit) if cluster.observed_at is not None else None
+        detail = f"nothing is heard of {cluster.name}"
+        return Standing(ServingState.UNKNOWN, ran_out, last_known or None, detail)
+
+    def _limit(self, cluster: Cluster) -> float:
+        """The least that a pool of it allows: its nodes are Unknown no sooner."""
+        if self._limits is None:
+            rows = NodePool.objects.order_by().values_list("cluster_id").annotate(least=Min("freshness_seconds"))
+            self._limits = dict(rows)
+        return self._limits.get(cluster.pk, DEFAULT_FRESHNESS_SECONDS)
+
+    def _routers(self) -> RoutersSay:
+        if self._said is None:
+            self._said = routers_say()
+        return self._said
+
+    def _of_address(self, uid: str) -> Standing:
+        said = self._routers()
+        if not said.heard:
+            return Standing(ServingState.UNKNOWN, said.silent_since, None, "no router says")
+        if uid in said.left_out:
+            return Standing(ServingState.NOT_READY, detail="every router leaves it out")
+        return Standing(ServingState.READY)
+
+    def _of_static(self, row: Endpoint) -> Standing:
+        if self._addresses is None:
+            found: dict[UUID, list[str]] = defaultdict(list)
+            rows = Instance.objects.filter(endpoint__kind=STATIC_KIND).order_by()
+            for endpoint_id, uid in rows.values_list("endpoint_id", "uid"):
+                found[endpoint_id].append(uid)
+            self._addresses = found
+        uids = self._addresses.get(row.pk, ())
+        if not uids:
+            return Standing(NOTHING_GIVEN, detail="no address is given")
+        each = [self._of_address(uid) for uid in uids]
+        if each[0].state == ServingState.UNKNOWN:
+            return each[0]
+        ready = sum(one.state == ServingState.READY for one in each)
+        state = ServingState.PARTIAL if ready else ServingState.NOT_READY
+        words = f"{ready} of {len(each)} address{'' if len(each) == 1 else 'es'} answer{'s' if ready == 1 else ''}"
+        return Standing(ServingState.READY if ready == len(each) else state, detail=words)
