@@ -18,9 +18,7 @@ def dots(seconds: Sequence[float], most: float, *, lead: str = "", mark: float |
     if mark is not None:
         words += f"; the line is at {duration_text(mark)}"
     line = (
-        format_html(
-            '<line x1="{0}" x2="{0}" y1="0" y2="100%" stroke="currentColor" stroke-dasharray="2 2"/>', _x(mark, most)
-        )
+        format_html('<line x1="{0}" x2="{0}" y1="0" y2="100%" stroke="currentColor" stroke-width="2"/>', _x(mark, most))
         if mark is not None
         else ""
     )

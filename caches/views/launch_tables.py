@@ -214,10 +214,15 @@ def _launch(row: Launch) -> SafeString:
 def _state(row: Launch) -> SafeString:
     """How it is, and how far it got where that is not all the way."""
     if row.state == "Ready":
-        return format_html("{}{}", cells.pill("Ready"), cells.reason("has served" if row.served_at else ""))
+        return format_html("{}{}", cells.pill("Ready"), _beside("has served" if row.served_at else ""))
     got_to = PHASE_WORDS[Phase(row.reached)]
     why = f"{got_to}: {row.end_reason}" if row.end_reason and row.state == "Ended" else got_to
-    return format_html("{}{}", cells.pill(_STATES[row.state], row.state), cells.reason(why))
+    return format_html("{}{}", cells.pill(_STATES[row.state], row.state), _beside(why))
+
+
+def _beside(words: str) -> SafeString:
+    """A second line that leaves the room to the launch's name."""
+    return format_html('<span class="reason short">{}</span>', words) if words else SafeString()
 
 
 def _class(row: Launch) -> str:
@@ -227,8 +232,8 @@ def _class(row: Launch) -> str:
 def _found(row: Launch) -> SafeString:
     """What it found of its weights, and of its image below."""
     image = "image unknown" if row.image == "Unknown" else format_html("image {}", label_pill(row.image))
-    weights = format_html("{}{}", label_pill(row.weights), cells.reason(_SHORT.get(row.miss_reason, "")))
-    return format_html('{}<span class="reason nowrap">{}</span>', weights, image)
+    weights = format_html("{}{}", label_pill(row.weights), _beside(_SHORT.get(row.miss_reason, "")))
+    return format_html('{}<span class="reason short nowrap">{}</span>', weights, image)
 
 
 def _node(row: Launch) -> SafeString:

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 
 from controlplane.clusters import codec
 from controlplane.clusters.fleet_audit import Facts, fleet_changed, fleet_facts
@@ -114,6 +114,8 @@ class Command(BaseCommand):
 
     def _write_down(self, fleet: LocalFleet, options: Mapping[str, Any], before: Facts | None, answer: str) -> None:
         """In the audit trail, where there is one: a fleet works without a database too."""
+        if connection.connection is None:
+            connection.settings_dict["OPTIONS"].pop("pool", None)  # it would wait for a database that is not there
         try:
             fleet_changed(fleet=fleet, verb=options["verb"], name=options["name"], before=before, message=answer)
         except DatabaseError as error:
