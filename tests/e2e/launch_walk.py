@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from caches.domain.launches.events import CONTAINER
+from caches.domain.launches.losses import HEARD_WITHIN
 from caches.domain.launches.words import launch_id
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.local.fleet import LocalFleet
@@ -32,6 +34,7 @@ class LaunchWalk:
         endpoint_scale(self._fleet, "chat", 3, node=first.node_name)
         self._fleet.add(NEW_NODE, pool="pool-a", capacity_bytes=SIZE)
         endpoint_scale(self._fleet, "chat", 4, node=NEW_NODE)
+        scaled = time.monotonic()
         engine_kill(self._fleet, second.uid)
         four = self._ready(4, crashed=second.uid)
         cold, new = sorted(
@@ -44,6 +47,9 @@ class LaunchWalk:
         assert weights[_id(new)] in ("Hit", "Partial", "Miss")
 
         known = {one.uid for one in four}
+        # A start just before a loss may have been its successor: the loss is heard of late.
+        alone = scaled + HEARD_WITHIN.total_seconds() + 3
+        until(lambda: time.monotonic() > alone, "no start before it counts", every=1)
         self._fleet.remove(NEW_NODE)
         (recovered,) = [one for one in self._ready(4, without=NEW_NODE) if one.uid not in known]
         self._seen({_id(recovered): "RecoveryAfterNodeLoss"})
