@@ -5,6 +5,7 @@ tests/plugins, rows from tests/factories.py.
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("hearth")
 
 
+_SETTLED = (30, 300)  # so many tests of a worker are over
+_finished = itertools.count(1)
 _FLEETS = {"world", "make_world"}  # fixtures that live through rounds of a whole fleet
 
 
@@ -36,22 +39,40 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.thorough)
 
 
+def _keep() -> None:
+    """What is there by now stays: no search for garbage needs to look at it again. Later garbage is found no later."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """What was imported stays: no search for garbage needs to look at it again. Garbage of tests is found no later."""
+    """What was imported stays."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
-        gc.collect()
-        gc.freeze()
+        _keep()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logfinish() -> None:
+    """So does what the first tests made for good: templates, addresses, what Django knows of the models."""
+    if next(_finished) in _SETTLED:
+        _keep()
 
 
 @pytest.fixture(autouse=True)
 def cheap_passwords(settings: Any) -> None:
     """Hashing slowly is tested by Django; here it would be most of the time."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+@pytest.fixture(autouse=True)
+def nobody_outside_asked(settings: Any) -> None:
+    """Dry runs of documents ask registries by name; the tests of that bring their own."""
+    settings.DRY_RUN_SECONDS = 0
 
 
 def _person(name: str, role: str) -> User:
