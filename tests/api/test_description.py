@@ -35,7 +35,7 @@ QUERIES = {
     "tokens": 1,
     "webhooks": 1,
     "routing-policies": 1,
-    "instances": 2,
+    "instances": 3,
     "routers": 2,
 }
 AUTHENTICATION = 2  # the token with its owner, and the owner's grants
