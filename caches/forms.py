@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from django import forms
 
 from caches.domain.pool_view import DailyWindow, Placement, PlacementType
+from caches.domain.text import plural
 from caches.models import GateType, ModelVersion, SourceConnection, VersionState
 from caches.selectors.nodes import Targets, clusters_list
 from caches.services.pins import PinSpec
@@ -106,6 +108,34 @@ class EndpointForm(HearthForm):
     def __init__(self, *args: Any, targets: Targets = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["cluster"].queryset = clusters_list(targets=targets)  # type: ignore[attr-defined]
+
+
+class RolloutHoldForm(HearthForm):
+    """How long from now; ``longest`` in seconds."""
+
+    UNITS = (("hours", "hours"), ("days", "days"), ("minutes", "minutes"))
+    FIELDS = {"seconds": "amount"}
+
+    amount = forms.IntegerField(min_value=1, initial=4, label="Keep it for", help_text="From now on.")
+    unit = forms.ChoiceField(choices=UNITS, initial="hours")
+
+    def __init__(self, *args: Any, longest: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.longest = longest
+
+    @property
+    def seconds(self) -> int:
+        return int(self.cleaned_data["length"].total_seconds())
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        amount, unit = cleaned.get("amount"), cleaned.get("unit")
+        if amount is not None and unit:
+            if amount > self.longest or (length := timedelta(**{unit: amount})).total_seconds() > self.longest:
+                self.add_error("amount", f"It is kept for {plural(self.longest // 86400, 'day')} at most.")
+            else:
+                cleaned["length"] = length
+        return cleaned
 
 
 class PinForm(HearthForm):

@@ -248,6 +248,7 @@ DJANGO_STRUCTLOG_CELERY_ENABLED = True
 SOURCE_ROOTS = env.list("HEARTH_SOURCE_ROOTS", default=[str(STATE_DIR / "sources")])
 SOURCE_PRIVATE_ADDRESSES = env.bool("HEARTH_SOURCE_PRIVATE_ADDRESSES", default=True)
 SOURCE_RECHECK_SECONDS = env.int("HEARTH_SOURCE_RECHECK_SECONDS", default=3600)  # how often drift is looked for
+DRY_RUN_SECONDS = env.float("HEARTH_DRY_RUN_SECONDS", default=4.0)  # how long an endpoint's dry run asks others
 SECRETS_DIR = Path(env.str("HEARTH_SECRETS_DIR", default=str(STATE_DIR / "secrets")))
 METRICS_TOKEN = env.str("HEARTH_METRICS_TOKEN", default="").strip()
 # How long after a ready-label went a Kubernetes scheduler may still place a pod by it (decision 13's grace).

@@ -39,11 +39,6 @@ class ImageReference:
         """Registry and repository, as every reference to it begins."""
         return f"{self.registry}/{self.repository}" if self.registry else self.repository
 
-    @property
-    def is_fixed(self) -> bool:
-        """Whether it will always name the same bytes."""
-        return bool(self.digest)
-
     def __str__(self) -> str:
         tag = f":{self.tag}" if self.tag else ""
         digest = f"@{self.digest}" if self.digest else ""

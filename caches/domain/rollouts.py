@@ -160,15 +160,19 @@ def _switching(facts: RolloutFacts) -> Step:
         return Step(facts.state, "RollingOut", numbers)
     if facts.has_predecessor and facts.hold_seconds > 0:
         until = facts.now + timedelta(seconds=facts.hold_seconds)
-        return Step(RolloutState.HOLDING, "Held", f"The version before is kept until {minute_text(until)}.", until)
+        return Step(RolloutState.HOLDING, "Held", held_message(until), until)
     return Step(RolloutState.DONE, "Complete", f"{work.available} of {work.wanted} replicas serve.")
 
 
 def _holding(facts: RolloutFacts) -> Step:
     if facts.held_until is None or facts.now >= facts.held_until or facts.released:
         return Step(RolloutState.DONE, "Complete", "The version before was released.")
-    message = f"The version before is kept until {minute_text(facts.held_until)}."
-    return Step(facts.state, "Held", message, facts.held_until)
+    return Step(facts.state, "Held", held_message(facts.held_until), facts.held_until)
+
+
+def held_message(until: datetime) -> str:
+    """What is said while the version before is held."""
+    return f"The version before is kept until {minute_text(until)}."
 
 
 def _sentence(text: str) -> str:

@@ -29,6 +29,9 @@ class Rollout(Row):
     resolved_image = models.ForeignKey("Image", null=True, on_delete=models.SET_NULL, related_name="rollouts")
     parts = models.JSONField(default=dict, help_text="of the document: what another rollout goes back to")
     version = models.ForeignKey(ModelVersion, null=True, on_delete=models.SET_NULL, related_name="rollouts")
+    connection = models.CharField(max_length=63, blank=True, default="")  # that the document named for this version
+    connection_problem = models.CharField(max_length=1000, blank=True, default="")  # why another one is not followed
+    connection_asked_at = models.DateTimeField(null=True)
     previous = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")
     state = models.CharField(max_length=16, default="Preparing")
     state_since = models.DateTimeField()
@@ -38,7 +41,10 @@ class Rollout(Row):
     released_by = models.CharField(max_length=150, blank=True, default="")
     warming_at = models.DateTimeField(null=True, blank=True, help_text="since when its gate is waited for")
     opened_at = models.DateTimeField(null=True, blank=True)
+    pods_source = models.TextField(blank=True, default="")  # where its pods may fetch by themselves
     held_until = models.DateTimeField(null=True, blank=True)
+    held_at = models.DateTimeField(null=True, blank=True, help_text="when a person said until when it is held")
+    held_by = models.CharField(max_length=150, blank=True, default="")
     ended_at = models.DateTimeField(null=True, blank=True)
     applied_hash = models.CharField(max_length=64, blank=True, default="")  # of the documents applied last
     pods_number = models.PositiveIntegerField(null=True, help_text="of an earlier one, whose pods it goes on with")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from uuid import UUID
 
-from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -13,7 +11,6 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
-from caches.domain.gating import Target
 from caches.domain.rollouts import RolloutState
 from caches.filters import EndpointFilter
 from caches.forms import EndpointForm, HearthForm
@@ -23,16 +20,14 @@ from caches.selectors.endpoints import (
     endpoint_get,
     endpoints_list,
     rollout_gate,
-    rollout_get,
     rollout_nodes,
     rollout_warmth,
     rollouts_list,
+    waited_for,
 )
 from caches.services.endpoints.cache import endpoint_cache_set
 from caches.services.endpoints.documents import endpoint_apply, manifest_read
-from caches.services.endpoints.documents import rollout_rollback as roll_back
 from caches.services.endpoints.preview import EndpointPreview, endpoint_preview
-from caches.services.endpoints.rollouts import rollout_release
 from caches.views.base import curl, filtered, may, readable, show, user_of
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
@@ -87,9 +82,10 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
         "sides": [(row, rollout_warmth(row)) for row in (current, newest) if row is not None],
         "back": back,
         "warm": rollout_warmth(back) if back is not None else None,
+        "held": rows.filter(state=RolloutState.HOLDING).order_by("-number").first(),
         "nodes": nodes,
         "gate": rollout_gate(newest, nodes) if newest is not None else None,
-        "blocking": _blocking(nodes),
+        "blocking": waited_for(nodes),
         "instances": [(one, standings.of_instance(one)) for one in found.instances.select_related("node")],
         "conditions": [one for one in found.status.get("conditions") or () if isinstance(one, dict)],
         # One of the vendor's operator: Hearth would hold it.
@@ -121,22 +117,6 @@ def _way_back(rows: QuerySet[Rollout], newest: Rollout | None) -> Rollout | None
     return rows.filter(pk=newest.previous_id).first()
 
 
-def _blocking(nodes: Sequence[Target]) -> list[Target]:
-    """Nodes that are not ready, those first that need somebody's help."""
-    waiting = [target for target in nodes if target.state != "Ready" or target.unknown]
-    return sorted(waiting, key=lambda target: (not (target.reason or target.refused), target.node))
-
-
-@require_POST
-def release(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
-    """Open a gate, or end a hold."""
-    row = rollout_get(rollout_id=rollout_id, targets=readable(request))
-    access.require(user_of(request), Role.OPERATOR, row.endpoint.cluster.name)
-    rollout_release(actor=actor_of(request), rollout_id=row.pk)
-    messages.success(request, f"Rollout {row.number} waits for nothing more.")
-    return redirect("endpoint", row.endpoint_id)
-
-
 @require_POST
 def cache(request: HttpRequest, endpoint_id: UUID) -> HttpResponse:
     """Switch the caches of an endpoint that the vendor's operator reconciles."""
@@ -145,15 +125,6 @@ def cache(request: HttpRequest, endpoint_id: UUID) -> HttpResponse:
     words = {"on": True, "off": False}
     weights, image = (words.get(request.POST.get(name, "")) for name in ("weights", "image"))
     operation = endpoint_cache_set(actor=actor_of(request), endpoint_id=row.pk, weights=weights, image=image)
-    return redirect("operation", operation.pk)
-
-
-@require_POST
-def rollback(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
-    """Ask for what a rollout served."""
-    row = rollout_get(rollout_id=rollout_id, targets=readable(request))
-    access.require(user_of(request), Role.OPERATOR, row.endpoint.cluster.name)
-    operation = roll_back(actor=actor_of(request), rollout_id=row.pk)
     return redirect("operation", operation.pk)
 
 

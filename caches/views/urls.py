@@ -19,6 +19,7 @@ from caches.views import (
     pins,
     pool_delete,
     records,
+    rollouts,
     trials,
 )
 from caches.views.base import View, signed_in
@@ -64,8 +65,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     _page("endpoints/new", endpoints.apply, "endpoint-new"),
     *_table("endpoints/<uuid:endpoint_id>", endpoints.endpoint, "endpoint"),
     _page("endpoints/<uuid:endpoint_id>/cache", endpoints.cache, "endpoint-cache"),
-    _page("rollouts/<uuid:rollout_id>/release", endpoints.release, "rollout-release"),
-    _page("rollouts/<uuid:rollout_id>/rollback", endpoints.rollback, "rollout-rollback"),
+    _page("rollouts/<uuid:rollout_id>/release", rollouts.release, "rollout-release"),
+    _page("rollouts/<uuid:rollout_id>/hold", rollouts.hold, "rollout-hold"),
+    _page("rollouts/<uuid:rollout_id>/rollback", rollouts.rollback, "rollout-rollback"),
     *_table("launches", launches.launches, "launches"),
     *_table("launches/compare", launch_compare.compare, "launch-compare"),
     *_table("launches/report", launch_report.report, "launch-report"),

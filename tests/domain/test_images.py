@@ -30,7 +30,6 @@ def test_it_takes_a_reference_apart(text: str, registry: str, repository: str, t
     found = parse_reference(text)
 
     assert (found.registry, found.repository, found.tag, found.digest) == (registry, repository, tag, digest)
-    assert found.is_fixed == bool(digest)
     assert parse_reference(str(found)) == found
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 import time_machine
 from django.utils import timezone
 
+from caches.domain.rollouts import RolloutFacts, RolloutState, VersionFacts
 from caches.models import Rollout
 from caches.services.admission import CapacityClash
 from caches.services.endpoints import pins as endpoint_pins
+from caches.services.endpoints.rollout_holds import rollout_hold
+from caches.services.endpoints.rollouts import rollout_step
 from caches.services.pin_specs import PinSpec
 from caches.services.pins import pin_create
 from controlplane.audit.services import SYSTEM
@@ -51,6 +55,22 @@ def test_a_new_path_warms_gates_switches_holds_and_releases(served: EndpointWorl
     assert pin.version_id != old.pk
     served.world.settle()
     assert served.entries(old) == {"n1": EntryState.ABSENT, "n2": EntryState.ABSENT}
+
+
+def test_a_hold_that_somebody_makes_longer_is_not_ended_by_a_step_that_did_not_know(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(metadata__annotations=HOLD)
+    served.until_served()
+    next_version(served)
+    served.until_served()
+    row = served.rollout
+    late = timezone.now() + timedelta(hours=2)
+    seen = RolloutFacts(RolloutState.HOLDING, VersionFacts(True), late, held_until=row.held_until)
+    rollout_hold(actor=SYSTEM, rollout_id=row.pk, seconds=86400)
+    assert rollout_step(rollout=row, facts=seen).state == "Holding"
+    assert rollout_step(rollout=row, facts=replace(seen, held_until=row.held_until)).state == "Holding"
+    after = replace(seen, held_until=row.held_until, now=late + timedelta(days=2))
+    assert rollout_step(rollout=row, facts=after).state == "Done"
 
 
 def test_what_somebody_else_pinned_stays_when_an_endpoint_goes(served: EndpointWorld) -> None:

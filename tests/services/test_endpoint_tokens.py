@@ -22,6 +22,7 @@ from caches.services.endpoints.tokens import AGAIN_AFTER
 from caches.services.endpoints.versions import version_of
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import SYSTEM
+from controlplane.clusters.documents import Reason
 from controlplane.clusters.gateway import NotFound
 from controlplane.clusters.local.secrets import secret_read
 from controlplane.errors import Clash
@@ -178,11 +179,16 @@ def test_a_rotated_token_gets_to_agents_and_a_removed_one_is_taken_from_them(
     read = served.gateway.secrets_read
     served.round()
     assert served.gateway.secrets_read == read, "not every round asks"
-    served.gateway.secrets["default", "hub-token"]["token"] = f"{NEXT}\n"
+    CacheEntry.objects.filter(node__name="n2").update(state="Failed", reason=Reason.ACCESS_DENIED)
     later(served)
-    assert agents_have(served) == {"token": NEXT}
-    del served.gateway.secrets["default", "hub-token"]
+    assert not CacheEntry.objects.filter(retry_round__gt=0).exists(), "the token is what it was"
+    served.gateway.secrets["default", "hub-token"]["token"] = f"{NEXT}\n"
     with time_machine.travel(timezone.now() + 2 * AGAIN_AFTER):
+        served.round()
+    assert agents_have(served) == {"token": NEXT}
+    assert CacheEntry.objects.get(retry_round=1).node.name == "n2", "what was denied is tried again at once"
+    del served.gateway.secrets["default", "hub-token"]
+    with time_machine.travel(timezone.now() + 3 * AGAIN_AFTER):
         served.round()
     assert agents_have(served) is None
     assert served.condition("TokenReadable") == (

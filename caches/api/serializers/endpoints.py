@@ -16,6 +16,7 @@ from caches.domain.endpoints.specs import EndpointKind
 from caches.domain.gating import GateState, GateType
 from caches.domain.rollouts import RolloutState
 from caches.models import Rollout
+from caches.services.endpoints.asking import Answer
 from controlplane.clusters.documents import EntryState
 from controlplane.rest.validation import Input
 from controlplane.serving.models import STATIC_KIND, Endpoint, Instance
@@ -174,6 +175,10 @@ class RolloutSerializer(ObjectSerializer):
     state_since = serializers.DateTimeField()
     opened_at = serializers.DateTimeField(allow_null=True, help_text="when its gate opened")
     held_until = serializers.DateTimeField(allow_null=True, help_text="until when the version before is kept")
+    held_at = serializers.DateTimeField(
+        allow_null=True, help_text="when a person said so; null: the document's seconds"
+    )
+    held_by = serializers.CharField(help_text="who said so; empty: the document")
     ended_at = serializers.DateTimeField(allow_null=True)
     released_by = serializers.CharField(help_text="who opened its gate by hand")
 
@@ -264,8 +269,16 @@ class ObstacleSerializer(serializers.Serializer[Any]):
     why = serializers.CharField(help_text="with what to do about it")
 
 
+class FindingSerializer(serializers.Serializer[Any]):
+    about = serializers.ChoiceField(choices=["kinds", "object", "deployment", "image", "source", "room"])
+    answer = serializers.ChoiceField(
+        choices=[one.value for one in Answer], help_text="Unknown: nobody may say, or did in time"
+    )
+    said = serializers.CharField()
+
+
 class EndpointPreviewSerializer(serializers.Serializer[Any]):
-    """What a document would do: nothing was written, and the cluster was not asked."""
+    """What a document would do: nothing was written; cluster, registry and source were asked, for a few seconds."""
 
     namespace = serializers.CharField(source="reading.spec.namespace")
     name = serializers.CharField(source="reading.spec.name")
@@ -278,6 +291,7 @@ class EndpointPreviewSerializer(serializers.Serializer[Any]):
     not_warmed = serializers.CharField(source="targets.why", help_text="why nothing would be warmed; empty: it would")
     ignored = IgnoredSerializer(many=True, source="reading.ignored")
     obstacles = ObstacleSerializer(many=True, help_text="what its first round would refuse")
+    findings = FindingSerializer(many=True, help_text="what cluster, registry and source said, and the room there is")
     plan = serializers.SerializerMethodField()
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))

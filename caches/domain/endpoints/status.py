@@ -68,6 +68,7 @@ class StatusFacts:
     weights: CacheFacts | None = None
     image: CacheFacts | None = None
     token: str | None = None  # why its hub token cannot be read, "" where it can; None: it names none
+    connection: str | None = None  # why the named connection is not followed, "" where it is; None: it names none
     moved: str = ""  # that the image's tag names another digest now
     work: WorkFacts | None = None
     warm_up: WarmUpFacts | None = None  # None: none is asked for
@@ -141,6 +142,10 @@ def _conditions(facts: StatusFacts, before: Mapping[str, Any]) -> list[Json]:
     if facts.token is not None:
         said = facts.token or "The Secret that the document names is read."
         made.append(("TokenReadable", "False" if facts.token else "True", "NoToken" if facts.token else "Read", said))
+    if facts.connection is not None:
+        said = facts.connection or "What is served is read through the connection that the document names."
+        reason = "NotFollowed" if facts.connection else "Followed"
+        made.append(("ConnectionFollowed", "False" if facts.connection else "True", reason, said))
     if facts.moved:
         said = f"{facts.moved} Pods go on with the digest that they have; name the other one in the document to run it."
         made.append(("ImageTagMoved", "True", "TagMoved", said))

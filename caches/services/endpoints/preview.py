@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,9 +16,11 @@ from caches.domain.plans import Plan
 from caches.models import ModelVersion
 from caches.selectors.endpoint_targets import CacheTargets, cache_targets
 from caches.selectors.endpoints import namesake
+from caches.services.endpoints.asking import Answer, Finding
 from caches.services.endpoints.documents import document_read
 from caches.services.endpoints.images import endpoint_image
 from caches.services.endpoints.jumpstart import served_spec
+from caches.services.endpoints.looking import answers, room
 from caches.services.endpoints.pins import pin_ensure
 from caches.services.endpoints.rollouts import rollout_begin
 from caches.services.endpoints.serving import ensure_image, name_taken
@@ -42,25 +44,30 @@ class Obstacle:
 @dataclass(frozen=True, slots=True)
 class EndpointPreview:
     """What a document would do. ``plans`` are those of its pin where its version is known and would be warmed;
-    ``obstacles`` what the first round would say in the endpoint's status, as far as it is known now."""
+    ``obstacles`` what the first round would say in the endpoint's status, as far as it is known now; ``findings`` what
+    cluster, registry and source answered, who were only asked."""
 
     reading: EndpointReading
     targets: CacheTargets
     digest: str
     plans: tuple[Plan, ...]
     obstacles: tuple[Obstacle, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def endpoint_preview(*, cluster: Cluster, document: Mapping[str, Any]) -> EndpointPreview:
-    """What it would do. Writes nothing and does not ask the cluster; a source whose version nobody has registered yet
-    is asked whether it may be read, unless that takes an endpoint's token. Invalid with every field that is refused."""
+    """What it would do. Writes nothing; cluster, registry, and the source of what nobody has registered yet are asked
+    for a few seconds, but for what takes an endpoint's token. Invalid with every field that is refused."""
     reading, spec = document_read(document)
     targets, now = cache_targets(cluster, spec), timezone.now()
-    with _undone():
-        # Before anything is locked: its source may take its time.
-        registered = version_of(cluster=cluster, spec=spec, with_token=False)
+    findings = answers(cluster=cluster, spec=spec, document=document)
+    registered = Registered()
+    if not any(one.about == "source" and one.answer is Answer.UNKNOWN for one in findings):
+        with _undone():
+            # Before anything is locked, and not where its source takes its time.
+            registered = version_of(cluster=cluster, spec=spec, with_token=False)
     version = registered.version
-    obstacles = [*_closed(cluster, document), *_unregistered(registered)]
+    obstacles = [*_closed(cluster, document), *_found(findings), *_unregistered(registered)]
     with _undone():
         obstacles += _rounds(_endpoint(cluster, spec, document, now), spec, version, targets, now)
     plans: tuple[Plan, ...] = ()
@@ -68,7 +75,7 @@ def endpoint_preview(*, cluster: Cluster, document: Mapping[str, Any]) -> Endpoi
         pools = tuple(pool.pk for pool in targets.pools)
         plans = pin_preview(spec=PinSpec(version_id=version.pk, pool_ids=pools, node_selector=dict(targets.selector)))
     digest = version.artifact.digest if version is not None and version.artifact is not None else ""
-    return EndpointPreview(reading, targets, digest, plans, tuple(obstacles))
+    return EndpointPreview(reading, targets, digest, plans, tuple(obstacles), (*findings, *room(version, plans)))
 
 
 def _closed(cluster: Cluster, document: Mapping[str, Any]) -> Iterator[Obstacle]:
@@ -79,6 +86,13 @@ def _closed(cluster: Cluster, document: Mapping[str, Any]) -> Iterator[Obstacle]
         gateway_for(cluster).apply_endpoint(document, dry_run=True)
     except NotApplicable as error:
         yield Obstacle("endpoint", str(error))
+
+
+def _found(findings: Sequence[Finding]) -> Iterator[Obstacle]:
+    """What nothing would be served by, and an image that the registry does not have."""
+    for one in findings:
+        if one.answer is Answer.PROBLEM and one.about != "source":  # registering says that itself
+            yield Obstacle("image" if one.about == "image" else "endpoint", one.said)
 
 
 def _unregistered(registered: Registered) -> Iterator[Obstacle]:

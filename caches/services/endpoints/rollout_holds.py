@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from caches.domain.endpoints.options import LONGEST_HOLD_SECONDS
-from caches.domain.rollouts import RolloutState
+from caches.domain.rollouts import RolloutState, held_message
 from caches.models import Rollout
 from controlplane.audit.services import Actor, audit_write
 from controlplane.errors import Clash, FieldError, Invalid, Missing
@@ -34,9 +34,14 @@ def rollout_hold(*, actor: Actor, rollout_id: UUID, seconds: int) -> Rollout:
                 f"Rollout {row.number} of {row.endpoint.full_name} is {row.state}: it holds no version before.",
                 next_step="Read it again.",
             )
-        before, row.held_until = row.held_until, timezone.now() + timedelta(seconds=seconds)
-        row.released_at, row.released_by = None, ""
-        row.save(update_fields=["held_until", "released_at", "released_by", "updated_at"])
+        now, before = timezone.now(), row.held_until
+        row.held_until, row.held_at, row.held_by = now + timedelta(seconds=seconds), now, actor.name[:150]
+        row.released_at, row.released_by, row.message = None, "", held_message(row.held_until)
+        row.save(
+            update_fields=[
+                "held_until", "held_at", "held_by", "released_at", "released_by", "message", "updated_at",
+            ]
+        )  # fmt: skip
         audit_write(
             actor=actor,
             action="rollout.hold",

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from caches.domain.endpoints.specs import EndpointSpec
 from caches.domain.rollouts import BEFORE_SWITCH, FINAL, RolloutFacts, RolloutState, Step, advance
-from caches.models import Rollout
+from caches.models import ModelVersion, Rollout
 from caches.models.rollouts import FINAL_STATES, LIVE_STATES
 from controlplane.audit.services import SYSTEM, Actor, audit_write
 from controlplane.errors import Clash, Missing
@@ -21,10 +21,14 @@ from controlplane.serving.models import Endpoint
 NEWER = "The endpoint's document asks for another version now."
 
 
-def rollout_begin(*, endpoint: Endpoint, spec: EndpointSpec) -> Rollout:
-    """The rollout to what the document asks for: the one there is, or a new one that supersedes what is under way."""
+def rollout_begin(*, endpoint: Endpoint, spec: EndpointSpec, version: ModelVersion | None = None) -> Rollout:
+    """The rollout to what the document asks for: the one there is, or a new one that supersedes what is under way.
+
+    ``version``: what the document means by the same words now, where that is not what its newest rollout is about.
+    """
     newest = Rollout.objects.filter(endpoint=endpoint).order_by("-number").first()
-    if newest is not None and (newest.source, newest.image) == spec.served and newest.state not in _NOT_ITS_WAY:
+    same = newest is not None and (newest.source, newest.image) == spec.served and version is None
+    if newest is not None and same and newest.state not in _NOT_ITS_WAY:
         return newest
     with transaction.atomic():
         # One at a time for an endpoint; a second process finds what the first one made.
@@ -34,7 +38,7 @@ def rollout_begin(*, endpoint: Endpoint, spec: EndpointSpec) -> Rollout:
             return again
         now = timezone.now()
         before = serving(endpoint)
-        back = _within_reach(before, spec)
+        back = _within_reach(before, spec, version)
         for row in Rollout.objects.filter(endpoint=endpoint, state__in=LIVE_STATES):
             _end(row, RolloutState.SUPERSEDED, "NewerSpec", NEWER, now)
         if before is not None and before.state == RolloutState.HOLDING and back not in (None, before):
@@ -47,9 +51,10 @@ def rollout_begin(*, endpoint: Endpoint, spec: EndpointSpec) -> Rollout:
             generation=endpoint.generation,
             source=spec.source.text,
             image=spec.image,
+            connection=spec.options.connection,
             parts=served_parts(endpoint),
             state_since=now,
-            **_return(before, back, now),
+            **{"version": version, **_return(before, back, now)},
         )
         _audit(SYSTEM, "rollout.begin", made, None, {"source": made.source, "image": made.image})
     return made
@@ -58,16 +63,23 @@ def rollout_begin(*, endpoint: Endpoint, spec: EndpointSpec) -> Rollout:
 _NOT_ITS_WAY = (RolloutState.SUPERSEDED, RolloutState.ROLLED_BACK)
 
 
-def _within_reach(before: Rollout | None, spec: EndpointSpec) -> Rollout | None:
+def _within_reach(before: Rollout | None, spec: EndpointSpec, version: ModelVersion | None) -> Rollout | None:
     """The rollout that served what is asked for, where its pods may still be there: what serves, or what that one is
-    about to replace, failed to replace, or replaced and holds."""
+    about to replace, failed to replace, or replaced and holds. The same words read through another connection are
+    another thing unless ``version`` says that the bytes are the same."""
     if before is None:
         return None
     near = [before] if before.state == RolloutState.DONE else [before, before.previous]
     for row in near:
-        if row is not None and row.state != RolloutState.FAILED and (row.source, row.image) == spec.served:
+        if row is None or row.state == RolloutState.FAILED or (row.source, row.image) != spec.served:
+            continue
+        if row.connection == spec.options.connection if version is None else _same_bytes(row.version, version):
             return row
     return None
+
+
+def _same_bytes(one: ModelVersion | None, other: ModelVersion) -> bool:
+    return one is not None and one.artifact_id is not None and one.artifact_id == other.artifact_id
 
 
 def _return(before: Rollout | None, back: Rollout | None, now: datetime) -> dict[str, Any]:
@@ -75,7 +87,8 @@ def _return(before: Rollout | None, back: Rollout | None, now: datetime) -> dict
     its pods carry the number of then, so that none that is still there is replaced."""
     if before is None or back is None:
         return {"previous": before}
-    same = {"resolved_image": back.resolved_image, "pods_number": back.pods_number or back.number}
+    number = back.pods_number or back.number
+    same = {"resolved_image": back.resolved_image, "pods_number": number, "pods_source": back.pods_source}
     if back != before:
         return {**same, "previous": before}
     # It serves: nothing has to be waited for.
@@ -94,7 +107,9 @@ def served_parts(endpoint: Endpoint) -> dict[str, Any]:
 def serving(endpoint: Endpoint) -> Rollout | None:
     """What the Deployment is about: the last one whose gate opened."""
     opened = Rollout.objects.filter(endpoint=endpoint, opened_at__isnull=False)
-    rows = opened.select_related("version__artifact", "previous__resolved_image").defer("version__artifact__manifest")
+    rows = opened.select_related("version__artifact", "previous__resolved_image", "previous__version").defer(
+        "version__artifact__manifest"
+    )
     return rows.order_by("-number").first()
 
 
@@ -106,7 +121,8 @@ def rollout_step(*, rollout: Rollout, facts: RolloutFacts) -> Rollout:
     changes = _changes(rollout, step, facts.now)
     if changes:
         with transaction.atomic():
-            rows = Rollout.objects.filter(pk=rollout.pk, state=facts.state)
+            # Somebody may have said meanwhile that what it replaced is held for longer.
+            rows = Rollout.objects.filter(pk=rollout.pk, state=facts.state, held_until=facts.held_until)
             won = rows.update(**changes, updated_at=facts.now)
             if won and step.state is not facts.state:
                 before, after = {"state": str(facts.state)}, {"state": str(step.state), "message": step.message}
@@ -135,8 +151,9 @@ def _changes(rollout: Rollout, step: Step, now: datetime) -> dict[str, Any]:
     return changes
 
 
-def rollout_release(*, actor: Actor, rollout_id: UUID) -> Rollout:
-    """Open the gate of one that waits, or end the hold of the version before. Twice is once; Clash when it ended."""
+def rollout_release(*, actor: Actor, rollout_id: UUID, holding: bool | None = None) -> Rollout:
+    """Open the gate of one that waits, or end the hold of the version before. Twice is once; Clash when it ended, and
+    where ``holding`` says which of the two was meant and it is not that one any more."""
     with transaction.atomic():
         row = _locked(rollout_id)
         if row.state in FINAL_STATES or row.state == RolloutState.SWITCHING:
@@ -144,6 +161,12 @@ def rollout_release(*, actor: Actor, rollout_id: UUID) -> Rollout:
                 "rollout:user:nothing-to-release",
                 f"Rollout {row.number} of {row.endpoint.full_name} is {row.state}: it waits for nobody.",
                 next_step="Read it again.",
+            )
+        if holding is not None and holding != (row.state == RolloutState.HOLDING):
+            raise Clash(
+                "rollout:user:moved-on",
+                f"Rollout {row.number} of {row.endpoint.full_name} is {row.state} by now.",
+                next_step="Look at it again, and decide then.",
             )
         if row.released_at is None:
             row.released_at, row.released_by = timezone.now(), str(actor)[:150]

@@ -23,6 +23,7 @@ from caches.services.connections import connection_spec
 from caches.services.endpoints.images import EndpointImage, endpoint_image
 from caches.services.endpoints.jumpstart import served_spec
 from caches.services.endpoints.pins import Pinned, pin_ensure, pins_release
+from caches.services.endpoints.reconnecting import connection_follow
 from caches.services.endpoints.rollouts import rollout_begin, rollout_step, serving
 from caches.services.endpoints.tokens import token_follow
 from caches.services.endpoints.versions import Registered, base_place, version_of
@@ -87,6 +88,7 @@ def endpoint_serve(
     rollout = rollout_begin(endpoint=endpoint, spec=spec)
     targets = cache_targets(endpoint.cluster, spec)
     token = _token(endpoint, spec, gateway, now)
+    rollout = connection_follow(endpoint=endpoint, rollout=rollout, spec=spec, now=now)
     registered = _registered(endpoint, rollout, spec, now)
     warming = _warm(endpoint, spec, rollout, registered, targets, now)
     spec = served_spec(spec, registered.version)
@@ -112,12 +114,18 @@ def endpoint_serve(
         message=rollout.message,
         weights=weights,
         token=token,
+        connection=_connection(rollout, spec),
         image=image.cache,
         moved=image.moved,
         work=_work(rollout, work),
         warm_up=_warm_up(endpoint) if spec.options.warm_up is not None else None,
     )
     return Outcome(status, spec, targets, weights)
+
+
+def _connection(rollout: Rollout, spec: EndpointSpec) -> str | None:
+    """Why the connection that the document names is not read through, "" where it is; None where it names none."""
+    return rollout.connection_problem if rollout.connection_problem or spec.options.connection else None
 
 
 def _token(endpoint: Endpoint, spec: EndpointSpec, gateway: ClusterGateway, now: datetime) -> str | None:
@@ -230,22 +238,26 @@ def _apply(
     gateway: ClusterGateway,
 ) -> None:
     """Write what serves, when it is not what was written last or when it is gone."""
+    source = _pod_source(version)
+    if rollout.pods_source and (rollout.pods_number or rollout.state in (RolloutState.HOLDING, RolloutState.DONE)):
+        # Pods that serve are not made again because somebody changed a connection or named another one.
+        source = rollout.pods_source
     owner = {"apiVersion": f"{GROUP}/v1", "kind": endpoint.kind, "name": endpoint.name, "uid": endpoint.uid}
     served = Served(
         image=image.reference,
         ensure_image=ensure_image(),
         host_path=targets.host_path if targets.is_root else "",
         digest=version.artifact.digest if version is not None and version.artifact is not None else "",
-        source=_pod_source(version),
+        source=source,
     )
     made = copy.deepcopy(deployment(spec, served, owner=owner))
     made["spec"]["template"]["metadata"]["annotations"][ROLLOUT_ANNOTATION] = rollout.mark
     answered = service(spec, owner=owner)
     mark = hashlib.sha256(json.dumps([made, answered], sort_keys=True).encode()).hexdigest()
-    if mark == rollout.applied_hash and work is not None and work.rollout == rollout.mark:
-        return
-    gateway.apply_served(made, answered)
-    Rollout.objects.filter(pk=rollout.pk).update(applied_hash=mark)
+    if mark != rollout.applied_hash or work is None or work.rollout != rollout.mark:
+        gateway.apply_served(made, answered)
+    if (mark, source) != (rollout.applied_hash, rollout.pods_source):
+        Rollout.objects.filter(pk=rollout.pk).update(applied_hash=mark, pods_source=source)
 
 
 def _pod_source(version: ModelVersion | None) -> str:

@@ -22,6 +22,7 @@ from caches.domain.endpoints.specs import GROUP, EndpointSpec, read_endpoint
 from caches.models import ModelVersion, Pin, SourceConnection
 from caches.models.tokens import EndpointToken
 from caches.services.catalogue import version_delete
+from caches.services.endpoints.retries import entries_due
 from caches.services.token_reading import Unreadable, token_read
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.gateway import ClusterGateway
@@ -50,10 +51,14 @@ def token_follow(
     Repeating it is harmless; GatewayError when the cluster does not answer.
     """
     token = token_known(cluster=cluster, spec=spec, base=base) or _make(cluster, spec, base)
+    return _follow(token, gateway, now)
+
+
+def _follow(token: EndpointToken, gateway: ClusterGateway, now: datetime) -> EndpointToken:
     _follow_base(token)
     if token.read_at is not None and now - token.read_at < (MISSING_AGAIN if token.problem else AGAIN_AFTER):
         return token
-    problem, missing, name = "", False, token.connection.secret_name
+    problem, missing, name, other = "", False, token.connection.secret_name, False
     changes: dict[str, object] = {}
     try:
         content = token_read(token, gateway)
@@ -65,22 +70,30 @@ def token_follow(
     else:
         mac = salted_hmac("caches.endpoint-token", content, algorithm="sha256").hexdigest()
         late = token.written_at is None or now - token.written_at >= WRITE_AGAIN
-        if mac != token.content_mac or late:
+        other = mac != token.content_mac
+        if other or late:
             gateway.apply_secret(name, {"token": content})
             changes = {"content_mac": mac, "written_at": now}
-    EndpointToken.objects.filter(pk=token.pk).update(problem=problem, missing=missing, read_at=now, **changes)
+    with transaction.atomic():
+        # Together: who is killed before says the token once more, and then asks for the attempts again.
+        EndpointToken.objects.filter(pk=token.pk).update(problem=problem, missing=missing, read_at=now, **changes)
+        if other:
+            entries_due(connection=token.connection)
     token.refresh_from_db(fields=["problem", "missing", "read_at", "content_mac", "written_at"])
     return token
 
 
 def tokens_release(*, cluster: Cluster, gateway: ClusterGateway) -> None:
-    """Take away those that no endpoint names and no pin needs any more: first what agents read, then what was
-    registered with them, as far as nothing is still being removed. GatewayError leaves the rest to the next round."""
+    """Follow those that are in use, and take away those that no endpoint names and no pin needs any more: first what
+    agents read, then what was registered with them, as far as nothing is still being removed. GatewayError leaves the
+    rest to the next round."""
     tokens = list(EndpointToken.objects.select_related("connection", "base").filter(cluster=cluster))
     named = _named(cluster) if tokens else set()
     for token in tokens:
         versions = ModelVersion.objects.filter(connection=token.connection)
         if _uses(token) & named or _pinned(versions):
+            # Also where a document names another connection by now: nodes may still read through this one.
+            _follow(token, gateway, timezone.now())
             continue
         gateway.delete_secret(token.connection.secret_name)
         EndpointToken.objects.filter(pk=token.pk).update(content_mac="", written_at=None, read_at=None)

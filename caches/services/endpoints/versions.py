@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from datetime import timedelta
+
+from django.utils import timezone
 
 from caches.domain.endpoints.specs import EndpointSource, EndpointSpec
 from caches.models import ModelVersion, SourceConnection, VersionState
@@ -16,6 +19,7 @@ from controlplane.clusters.documents import SourceType
 from controlplane.clusters.models import Cluster
 from controlplane.errors import HearthError
 
+REFUSED_AGAIN = timedelta(minutes=5)  # a version whose registration was refused
 _TYPES = {
     EndpointSource.S3: SourceType.S3,
     EndpointSource.FSX: SourceType.FILESYSTEM,
@@ -57,7 +61,7 @@ def version_of(*, cluster: Cluster, spec: EndpointSpec, with_token: bool = True)
     found = _known(place, name)
     if found is None and not with_token and place.with_token:
         return Registered()
-    if found is None:
+    if found is None or _is_asked_again(found, with_token or not place.with_token):
         try:
             found, _ = version_register(
                 actor=author_of(spec) if spec.accept_eula else SYSTEM,
@@ -77,6 +81,11 @@ def version_of(*, cluster: Cluster, spec: EndpointSpec, with_token: bool = True)
     return Registered()
 
 
+def _is_asked_again(found: ModelVersion, may_ask: bool) -> bool:
+    """Whether one that was refused a while ago may be another thing by now: somebody was told to correct it."""
+    return may_ask and found.state == VersionState.REFUSED and timezone.now() - found.updated_at >= REFUSED_AGAIN
+
+
 def version_known(*, cluster: Cluster, spec: EndpointSpec) -> ModelVersion | None:
     """The version where it is registered and Available; registers nothing."""
     place = _place(cluster, spec) if spec.source.is_cacheable else ""
@@ -84,6 +93,14 @@ def version_known(*, cluster: Cluster, spec: EndpointSpec) -> ModelVersion | Non
         return None
     found = _known(place, version_name(spec, place.connection.name))
     return found if found is not None and found.state == VersionState.AVAILABLE else None
+
+
+def place_to_ask(*, cluster: Cluster, spec: EndpointSpec) -> Place | None:
+    """Where a version that nobody registered yet would be read; None where none is, or only a token opens it."""
+    place = _place(cluster, spec) if spec.source.is_cacheable else ""
+    if isinstance(place, str) or place.with_token:
+        return None
+    return place if _known(place, version_name(spec, place.connection.name)) is None else None
 
 
 def _known(place: Place, name: tuple[str, str]) -> ModelVersion | None:

@@ -1,0 +1,160 @@
+"""What a dry run asks others, and only reads: the cluster, the image's registry, the source of the weights.
+
+All are asked at once and for a few seconds together. Who does not answer in time, or may not say, is told as unknown
+with the reason: a dry run never waits for the slowest, and never guesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from caches.services.connections import connection_source
+from caches.services.endpoints.versions import Place
+from caches.services.images.resolver import ImageResolver
+from controlplane.clusters.endpoints import EndpointOwner
+from controlplane.clusters.gateway import ClusterGateway, Conflict, GatewayError, NotApplicable, NotFound, Refused
+from controlplane.errors import HearthError, Permanent
+
+FORBIDDEN = "does not allow"  # of what the account of pages may not ask
+BROUGHT = {
+    EndpointOwner.HEARTH: "Hearth reconciles the endpoints of this cluster.",
+    EndpointOwner.OTHER: "Another operator brought the kinds and reconciles them: Hearth would only observe it.",
+    EndpointOwner.NOBODY: "The cluster has no such kinds. Install deploy/endpoints first.",
+}
+
+
+class Answer(StrEnum):
+    FINE = "Fine"
+    PROBLEM = "Problem"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``about``: kinds, object, deployment, image, source or room. ``said`` is a sentence for people."""
+
+    about: str
+    answer: Answer
+    said: str
+
+
+Question = Callable[[], Finding]
+
+
+def ask(questions: Mapping[str, Question], *, seconds: float) -> dict[str, Finding]:
+    """All answers that came within the time, in the order of the questions; for the others, that they did not come.
+
+    What answers later is dropped, so a question may open what it needs and must close it, and touches no row.
+    """
+    if not questions:
+        return {}
+    pool = ThreadPoolExecutor(max_workers=len(questions), thread_name_prefix="dry-run")
+    running: dict[str, Future[Finding]] = {about: pool.submit(question) for about, question in questions.items()}
+    wait(running.values(), timeout=seconds)
+    pool.shutdown(wait=False, cancel_futures=True)
+    return {about: _answer(about, future, seconds) for about, future in running.items()}
+
+
+def _answer(about: str, future: Future[Finding], seconds: float) -> Finding:
+    if not future.done():
+        return Finding(about, Answer.UNKNOWN, f"No answer within {seconds:g} s.")
+    error = future.exception()
+    if error is None:
+        return future.result()
+    if isinstance(error, Permanent):
+        return Finding(about, Answer.PROBLEM, f"{error.detail} {error.next_step}".strip())
+    if isinstance(error, HearthError):
+        return Finding(about, Answer.UNKNOWN, f"{error.detail} {error.next_step}".strip())
+    if isinstance(error, GatewayError):
+        return Finding(about, Answer.UNKNOWN, str(error)[:500])
+    raise error
+
+
+def kinds_question(gateway: ClusterGateway) -> Question:
+    """Who reconciles the cluster's endpoints."""
+
+    def question() -> Finding:
+        try:
+            owner = gateway.endpoint_owner()
+        except NotApplicable as error:
+            return Finding("kinds", Answer.PROBLEM, str(error))
+        fine = owner is EndpointOwner.HEARTH
+        return Finding("kinds", Answer.FINE if fine else Answer.PROBLEM, BROUGHT[owner])
+
+    return question
+
+
+def object_question(gateway: ClusterGateway, document: Mapping[str, Any]) -> Question:
+    """Whether the API server would take the document: its namespace, its rules, and who holds its fields."""
+
+    def question() -> Finding:
+        try:
+            gateway.apply_endpoint(document, dry_run=True)
+        except Conflict as error:
+            held = ", ".join(error.managers) or "somebody else"
+            return Finding("object", Answer.PROBLEM, f"{held} holds fields that this would change: {error}"[:500])
+        except (NotFound, NotApplicable) as error:
+            return Finding("object", Answer.PROBLEM, str(error)[:500])
+        except Refused as error:
+            return _refused("object", error)
+        return Finding("object", Answer.FINE, "The API server would take the document.")
+
+    return question
+
+
+def deployment_question(gateway: ClusterGateway, namespace: str, name: str, *, known: bool) -> Question:
+    """Whether the name is free for a Deployment. ``known``: an endpoint of this name is served already."""
+
+    def question() -> Finding:
+        try:
+            found = gateway.workload_status(namespace, name)
+        except (Refused, NotApplicable) as error:
+            return _refused("deployment", error)
+        if found is None:
+            return Finding("deployment", Answer.FINE, f"No Deployment is called {namespace}/{name} yet.")
+        numbers = f"{found.available} of {found.wanted} replicas serve"
+        if found.rollout or known:
+            return Finding("deployment", Answer.FINE, f"The Deployment {namespace}/{name} is there: {numbers}.")
+        said = f"A Deployment {namespace}/{name} is there that no endpoint made ({numbers}): nothing is taken from it."
+        return Finding("deployment", Answer.PROBLEM, said)
+
+    return question
+
+
+def image_question(resolver: ImageResolver, reference: str) -> Question:
+    """Which digest the registry has under the reference now. Closes the resolver."""
+
+    def question() -> Finding:
+        try:
+            found = resolver.current_digest(reference)
+        finally:
+            resolver.close()
+        return Finding("image", Answer.FINE, f"{reference} is {found}.")
+
+    return question
+
+
+def source_question(place: Place) -> Question:
+    """Whether the place may be read, and as what. Opened here, for its credentials may stand in rows."""
+    opened = connection_source(place.connection)
+    source = opened.__enter__()
+
+    def question() -> Finding:
+        try:
+            uri = source.resolve(place.uri.rstrip("/")).uri
+            source.check(uri)
+        finally:
+            opened.__exit__(None, None, None)
+        return Finding("source", Answer.FINE, f"{place.connection.name} reads {uri}.")
+
+    return question
+
+
+def _refused(about: str, error: GatewayError) -> Finding:
+    forbidden = FORBIDDEN in str(error)
+    said = "Hearth's pages may not ask this; its worker does when the document is applied." if forbidden else str(error)
+    return Finding(about, Answer.UNKNOWN if forbidden else Answer.PROBLEM, said[:500])

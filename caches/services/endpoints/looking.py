@@ -1,0 +1,95 @@
+"""Which questions a document raises before it is applied, and what is known of its room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from django.conf import settings
+
+from caches.domain.endpoints.specs import EndpointSpec
+from caches.domain.images import NotAReference, parse_reference
+from caches.domain.plans import Plan
+from caches.domain.text import plural, size_text
+from caches.models import ModelVersion
+from caches.services.endpoints import asking
+from caches.services.endpoints.asking import Answer, Finding, Question
+from caches.services.endpoints.images import registry_connection
+from caches.services.endpoints.versions import place_to_ask
+from caches.services.images import resolver
+from caches.services.images.catalogue import at_registry
+from controlplane.clusters.models import Cluster, ClusterType
+from controlplane.clusters.registry import gateway_for
+from controlplane.errors import HearthError
+from controlplane.serving.models import STATIC_KIND, Endpoint
+
+
+def answers(*, cluster: Cluster, spec: EndpointSpec, document: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """What cluster, registry and source say, in DRY_RUN_SECONDS at most; nothing where that is 0."""
+    seconds = settings.DRY_RUN_SECONDS
+    if seconds <= 0:
+        return ()
+    questions: dict[str, Question] = {}
+    told: dict[str, Finding] = {}
+    if cluster.type != ClusterType.LOCAL:  # that one takes no documents, and says so itself
+        gateway = gateway_for(cluster)
+        questions["kinds"] = asking.kinds_question(gateway)
+        questions["object"] = asking.object_question(gateway, document)
+        known = _is_served(cluster, spec)
+        questions["deployment"] = asking.deployment_question(gateway, spec.namespace, spec.name, known=known)
+    openers = {"image": lambda: _image(spec), "source": lambda: _source(cluster, spec)}
+    for about, opened in openers.items():
+        found = _opened(about, opened)
+        if isinstance(found, Finding):
+            told[about] = found
+        elif found is not None:
+            questions[about] = found
+    return (*asking.ask(questions, seconds=seconds).values(), *told.values())
+
+
+def room(version: ModelVersion | None, plans: Sequence[Plan]) -> Iterator[Finding]:
+    """How much each pool would take in, and whether it has the room."""
+    if version is None and not plans:
+        return
+    for plan in plans:
+        where = f"{plan.cluster}.{plan.pool}"
+        if plan.refusals:
+            first = plan.refusals[0]
+            need, free = size_text(first.need_bytes), size_text(first.free_bytes)
+            said = (
+                f"{where}: no room on {plural(len(plan.refusals), 'node')}; {first.node} needs {need}, {free} is free."
+            )
+            yield Finding("room", Answer.PROBLEM, said)
+        else:
+            going = plural(len(plan.evictions), "eviction")
+            said = f"{where}: {size_text(plan.total_bytes)} in {plural(len(plan.moves), 'transfer')}, {going}."
+            yield Finding("room", Answer.FINE, said)
+
+
+def _opened(about: str, opened: Callable[[], Question | Finding | None]) -> Question | Finding | None:
+    """A source or registry that cannot even be opened (its secret cannot be read) is an answer too."""
+    try:
+        return opened()
+    except HearthError as error:
+        return Finding(about, Answer.PROBLEM, f"{error.detail} {error.next_step}".strip())
+
+
+def _image(spec: EndpointSpec) -> Question | Finding | None:
+    if not spec.image:
+        return None
+    try:
+        parsed = parse_reference(spec.image)
+    except NotAReference as error:
+        return Finding("image", Answer.PROBLEM, str(error))
+    connection = registry_connection(parsed, namespace=spec.namespace)
+    return asking.image_question(resolver.open_resolver(connection), str(at_registry(parsed, connection)))
+
+
+def _source(cluster: Cluster, spec: EndpointSpec) -> Question | None:
+    place = place_to_ask(cluster=cluster, spec=spec)
+    return asking.source_question(place) if place is not None else None
+
+
+def _is_served(cluster: Cluster, spec: EndpointSpec) -> bool:
+    rows = Endpoint.objects.filter(cluster=cluster, namespace=spec.namespace, name=spec.name, gone_at__isnull=True)
+    return rows.exclude(kind=STATIC_KIND).exists()

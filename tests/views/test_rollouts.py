@@ -1,0 +1,143 @@
+"""What people decide of a rollout in the browser: each is asked about first, says what follows, and is done once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from caches.models import Rollout
+from controlplane.audit.models import AuditEvent
+from controlplane.operations.models import Operation
+from controlplane.serving.models import Endpoint
+from tests import factories
+from tests.domain.endpoints import config
+from tests.views.conftest import Stage
+from tests.views.reading import Page
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def held(stage: Stage) -> Rollout:
+    """Rollout 2 serves and holds what rollout 1 served for three hours more."""
+    now = timezone.now()
+    Rollout.objects.filter(pk=stage.rollout.pk).update(
+        state="Holding", opened_at=now, state_since=now - timedelta(hours=1), held_until=now + timedelta(hours=3)
+    )
+    return Rollout.objects.get(pk=stage.rollout.pk)
+
+
+def words(client: Client, address: str) -> str:
+    answer = client.get(address)
+    assert answer.status_code == 200, answer.content.decode()[-2000:]
+    return " ".join(Page(answer.content).text.split())
+
+
+def hours_left(row: Rollout) -> float:
+    row.refresh_from_db()
+    assert row.held_until is not None
+    return (row.held_until - timezone.now()).total_seconds() / 3600
+
+
+def test_a_hold_is_said_since_when_until_when_and_by_whom(held: Rollout, olga: Client, victor: Client) -> None:
+    page = f"/endpoints/{held.endpoint_id}"
+    before = words(olga, page)
+    assert "(rollout 1) is held since 1 h ago until in" in before and "as the document says" in before
+    answer = olga.post(f"/rollouts/{held.pk}/hold", {"amount": "2", "unit": "days"})
+    assert answer.status_code == 302 and answer["Location"] == page
+    assert 47 < hours_left(held) <= 48
+    shown = words(olga, page)
+    assert "as olga said" in shown and "as the document says" not in shown
+    assert f"kept until {held.held_until:%Y-%m-%d}" in shown, "also where no round has looked at it since"
+    event = AuditEvent.objects.get(action="rollout.hold")
+    assert (event.actor, event.object_id) == ("olga", str(held.pk))
+    seen = words(victor, page)
+    assert "as olga said" in seen, "a viewer reads it"
+    for button in ("Hold it for longer", "End the hold", "Go back to rollout"):
+        assert button in shown and button not in seen
+
+
+def test_less_than_it_was_to_be_is_asked_about_again(held: Rollout, olga: Client) -> None:
+    address, less = f"/rollouts/{held.pk}/hold", {"amount": "30", "unit": "minutes"}
+    answer = olga.post(address, less)
+    assert answer.status_code == 200 and hours_left(held) > 2.9
+    page = Page(answer.content)
+    assert "That is sooner than it was to be" in page.text
+    assert "Hold it for less" in page.text and not AuditEvent.objects.filter(action="rollout.hold").exists()
+    assert olga.post(address, less | {"sooner": "yes"}).status_code == 302
+    assert hours_left(held) <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("amount", "unit", "problem"),
+    [
+        ("0", "hours", "greater than or equal to 1"),
+        ("-3", "hours", "greater than or equal to 1"),
+        ("", "hours", "required"),
+        ("many", "hours", "whole number"),
+        ("31", "days", "30 days at most"),
+        ("9" * 30, "days", "30 days at most"),
+        ("1", "fortnights", "valid choice"),
+    ],
+)
+def test_a_length_that_cannot_be_is_refused_at_its_field(
+    amount: str, unit: str, problem: str, held: Rollout, olga: Client
+) -> None:
+    answer = olga.post(f"/rollouts/{held.pk}/hold", {"amount": amount, "unit": unit})
+    assert answer.status_code == 400 and problem in Page(answer.content).text
+    assert hours_left(held) > 2.9
+
+
+def test_nothing_is_held_where_nothing_is_held(stage: Stage, olga: Client) -> None:
+    address = f"/rollouts/{stage.rollout.pk}/hold"
+    assert "It holds no version before" in words(olga, address)
+    answer = olga.post(address, {"amount": "2", "unit": "days"})
+    assert answer.status_code == 409 and "holds no version before" in answer.content.decode()
+
+
+@pytest.mark.parametrize("verb", ["hold", "release", "rollback"])
+def test_a_viewer_is_told_which_role_it_takes(verb: str, held: Rollout, victor: Client) -> None:
+    for answer in (victor.get(f"/rollouts/{held.pk}/{verb}"), victor.post(f"/rollouts/{held.pk}/{verb}")):
+        assert answer.status_code == 403 and "role Operator" in answer.content.decode()
+    held.refresh_from_db()
+    assert held.released_at is None and not Operation.objects.filter(kind="EndpointApply").exists()
+
+
+def test_a_gate_is_opened_once_somebody_read_what_is_cold(stage: Stage, olga: Client) -> None:
+    factories.pin(of=stage.llama, pools=(stage.pool,), endpoint=stage.endpoint)
+    Endpoint.objects.filter(pk=stage.endpoint.pk).update(document=config()["spec"])
+    address = f"/rollouts/{stage.rollout.pk}/release"
+    shown = words(olga, address)
+    assert "1 of 4 required copies are ready" in shown and "n3 Failed AccessDenied" in shown and "n4 Unknown" in shown
+    assert not AuditEvent.objects.filter(action="rollout.release").exists()
+    assert olga.post(address, {"ends": "gate"}).status_code == 302
+    assert AuditEvent.objects.filter(action="rollout.release").count() == 1
+
+
+def test_a_gate_that_opened_meanwhile_is_no_hold_to_be_ended(held: Rollout, olga: Client) -> None:
+    answer = olga.post(f"/rollouts/{held.pk}/release", {"ends": "gate"})
+    assert answer.status_code == 409 and "is Holding by now" in answer.content.decode()
+    held.refresh_from_db()
+    assert held.released_at is None
+    assert "has to fetch it again" in words(olga, f"/rollouts/{held.pk}/release")
+    assert olga.post(f"/rollouts/{held.pk}/release", {"ends": "hold"}).status_code == 302
+
+
+def test_one_that_is_over_is_said_to_wait_for_nobody(held: Rollout, olga: Client) -> None:
+    Rollout.objects.filter(pk=held.pk).update(state="Done")
+    assert "It waits for nobody" in words(olga, f"/rollouts/{held.pk}/release")
+
+
+def test_going_back_says_whether_it_is_warm_and_is_asked_for_once(held: Rollout, olga: Client) -> None:
+    assert held.previous is not None
+    address = f"/rollouts/{held.previous.pk}/rollback"
+    Endpoint.objects.filter(pk=held.endpoint_id).update(document=config()["spec"])
+    form = olga.get(address)
+    page = Page(form.content)
+    [key] = [one.attrs["value"] for one in page.page.all("input") if one.attrs.get("name") == "form_key"]
+    assert "s3://models/old" in page.text and "Weights: not known" in " ".join(page.text.split())
+    first, second = (olga.post(address, {"form_key": key}) for _ in range(2))
+    assert first["Location"] == second["Location"] and Operation.objects.filter(kind="EndpointApply").count() == 1
