@@ -169,19 +169,22 @@ def examples(stats: Iterable[ClassStats], selection: Selection, *, targets: Targ
 
 def _keys_at(wanted: Sequence[tuple[EventClass, float]], selection: Selection, targets: Targets) -> dict[int, UUID]:
     """For each class and seconds, numbered from 1, a launch that took so long, if there is one: by one statement."""
+    kind, low, high = object(), object(), object()
     alike: dict[str, Any] = {
-        "event_class": RawSQL("wanted.kind", ()),
-        "ready_seconds__range": (RawSQL("wanted.low", ()), RawSQL("wanted.high", ())),
+        "event_class": RawSQL("%s", (kind,)),
+        "ready_seconds__range": (RawSQL("%s", (low,)), RawSQL("%s", (high,))),
     }
     rows = launch_rows(selection, targets).filter(**alike).order_by("ready_seconds", "pk").values("pk")[:1]
+    # Composed once; with the values in it, so that PostgreSQL knows which index serves each.
     one, values = rows.query.sql_with_params()
-    kinds, lows, highs = zip(*((kind.value, *_around(seconds)) for kind, seconds in wanted), strict=True)
+    parts: list[str] = []
+    given: list[Any] = []
+    for number, (event_class, seconds) in enumerate(wanted, start=1):
+        parts.append(f"SELECT {number}, found.* FROM ({one}) AS found")
+        mine = dict(zip((kind, low, high), (event_class.value, *_around(seconds)), strict=True))
+        given += [mine.get(value, value) if type(value) is object else value for value in values]
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT wanted.number, found.* FROM unnest(%s::text[], %s::float8[], %s::float8[])"
-            f" WITH ORDINALITY AS wanted (kind, low, high, number) CROSS JOIN LATERAL ({one}) AS found",
-            [list(kinds), list(lows), list(highs), *values],
-        )
+        cursor.execute(" UNION ALL ".join(parts), given)
         return dict(cursor.fetchall())
 
 
