@@ -12,12 +12,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EngineShape:
-    """``cache_blocks`` of ``block_tokens`` tokens are kept; rates in tokens per second."""
+    """``cache_blocks`` of ``block_tokens`` tokens are kept; rates in tokens per second. ``tail``, from 0 to 1: where
+    every whole block of a prompt is kept, so much is kept of what follows, too."""
 
     cache_blocks: int = 2400
     block_tokens: int = 512
     prefill_rate: float = 15_000.0
     decode_rate: float = 40.0  # for each request
+    tail: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,11 @@ class EngineModel:
             self._cache.move_to_end(block)
         while len(self._cache) > shape.cache_blocks:
             self._cache.popitem(last=False)
+        whole = min(hits * shape.block_tokens, tokens)
+        if hits and hits == len(blocks):
+            whole += int(shape.tail * (tokens - whole))
         # An engine computes at least the last token anew, however much it holds.
-        hit_tokens = max(0, min(hits * shape.block_tokens, tokens - 1))
+        hit_tokens = max(0, min(whole, tokens - 1))
         started = max(now, self._free_at)
         self._free_at = started + (tokens - hit_tokens) / shape.prefill_rate
         ends_at = self._free_at + output_tokens / shape.decode_rate

@@ -107,9 +107,10 @@ def measured_shape(requests: Sequence[Kept]) -> tuple[EngineShape, bool]:
     ratio = 1 / CHARACTERS_OF_A_TOKEN
     if len(sized) >= FEWEST:
         ratio = sum(one.prompt_tokens or 0 for one in sized) / sum(one.depth for one in sized)
-    shape = EngineShape(block_tokens=max(1, round(CHUNK * ratio)))
+    block_tokens = max(1, round(CHUNK * ratio))
+    shape = EngineShape(block_tokens=block_tokens, tail=_tail(requests, block_tokens))
     prefill = [
-        (one.prompt_tokens - (one.cached_tokens or 0)) / one.ttft
+        ((one.prompt_tokens - (one.cached_tokens or 0)) / one.ttft, one.prompt_tokens - (one.cached_tokens or 0))
         for one in requests
         if one.prompt_tokens and one.ttft and one.prompt_tokens > (one.cached_tokens or 0)
     ]
@@ -120,8 +121,31 @@ def measured_shape(requests: Sequence[Kept]) -> tuple[EngineShape, bool]:
     ]
     if len(prefill) < FEWEST or len(decode) < FEWEST:
         return _fitted(requests, shape), False
-    rates = max(statistics.median(prefill), 1.0), max(statistics.median(decode), 0.01)
+    rates = max(_weighted_median(prefill), 1.0), max(statistics.median(decode), 0.01)
     return _fitted(requests, replace(shape, prefill_rate=rates[0], decode_rate=rates[1])), True
+
+
+def _tail(requests: Sequence[Kept], block_tokens: int) -> float:
+    """How much of what follows its last whole block an engine held, too, in the median of the answers of those that
+    held every whole block: beginnings that are shared seldom end at a block."""
+    parts = []
+    for one in requests:
+        whole = sum(each.depth % CHUNK == 0 for each in one.boundaries) * block_tokens
+        tokens = one.prompt_tokens or 0
+        if one.cached_tokens is not None and 0 < whole <= one.cached_tokens and whole < tokens:
+            parts.append(min((one.cached_tokens - whole) / (tokens - whole), 1.0))
+    return statistics.median(parts) if len(parts) >= FEWEST else 0.0
+
+
+def _weighted_median(found: Sequence[tuple[float, float]]) -> float:
+    """Of values with their weights. How fast prompts are read is told by those of which much was read: where nearly all
+    came from the cache, what else an answer takes is the most of its time."""
+    half, passed = sum(weight for _, weight in found) / 2, 0.0
+    for value, weight in sorted(found):
+        passed += weight
+        if passed >= half:
+            return value
+    return 0.0
 
 
 def _fitted(requests: Sequence[Kept], shape: EngineShape) -> EngineShape:
@@ -210,6 +234,11 @@ def _assumptions(
         f"An engine's cache holds {shape.cache_blocks:,} beginnings of {CHUNK:,} characters: "
         + ("the size that comes nearest to the hits that were measured." if known else "nobody said how many.")
     )
+    if shape.tail:
+        yield (
+            f"Where an engine holds every whole beginning of a prompt, it holds {shape.tail:.0%} of what follows, too: "
+            "so much answers said in the median."
+        )
     if recording.passed:
         whole = recording.passed + len(recording.requests)
         yield (

@@ -137,3 +137,39 @@ def test_nothing_recorded_gives_nothing() -> None:
         (None, None, None),
         None,
     )
+
+
+def short_chats(count: int = 120) -> Recording:
+    """Eight beginnings of 1,400 characters, each with an engine of its own; an answer says what came from its cache:
+    all but what is new of the prompt, or nothing the first time. What else an answer takes is 0.25 s."""
+    made = []
+    for number in range(count):
+        group, first = number % 8, number < 8
+        cached = 0 if first else 1430
+        waited = 0.25 + (1470 - cached) / 500
+        told = {"prompt_tokens": 1470, "cached_tokens": cached, "output_tokens": 21, "ttft": waited}
+        text = f"{group:<1400}{number:<33}"
+        made.append(kept(number * 9.0, text, f"pod-{group % 4}", **told, seconds=waited + 1))
+    return Recording(tuple(made))
+
+
+def test_beginnings_that_end_between_two_digests_are_hits_as_far_as_engines_said() -> None:
+    recording = short_chats()
+    trial = try_out(recording, RANDOM, FOUR, 1)
+    assert trial.measured_hit_rate == pytest.approx(112 / 120 * 1430 / 1470)
+    assert trial.happened.hit_rate == pytest.approx(trial.measured_hit_rate, abs=0.02), "and not 1024 of 1433"
+    assert any("of what follows, too" in one for one in trial.assumptions)
+
+
+def test_how_fast_prompts_are_read_is_told_by_those_of_which_much_was_read() -> None:
+    shape, measured = measured_shape(short_chats().requests)
+    assert measured and 400 < shape.prefill_rate < 500, "a hit takes 0.33 s for 40 tokens, which says nothing of it"
+    happened = try_out(short_chats(), RANDOM, FOUR, 1).happened
+    assert happened.ttft[0] is not None and happened.ttft[0] < 0.33, "most were hits"
+
+
+def test_nothing_is_said_of_what_follows_by_too_few_answers() -> None:
+    few = Recording(short_chats(27).requests)
+    assert measured_shape(few.requests)[0].tail == 0
+    silent = tuple(replace(one, cached_tokens=None) for one in short_chats().requests)
+    assert measured_shape(silent)[0].tail == 0
