@@ -41,7 +41,7 @@ class Exchange:
 
     __slots__ = (
         "_asked_at", "_attempts", "_began", "_candidates", "_chunks", "_client", "_connecting", "_ear", "_framed",
-        "_keeps", "_lease", "_out", "_outcome", "_passed", "_request", "_route", "_shared", "_timed", "_ttft",
+        "_keeps", "_lease", "_out", "_outcome", "_passed", "_request", "_route", "_sent", "_shared", "_timed", "_ttft",
         "_upstream",
     )  # fmt: skip
 
@@ -57,7 +57,7 @@ class Exchange:
         self._upstream: Upstream | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._out: list[bytes] = []
-        self._began = self._framed = self._timed = False
+        self._began = self._framed = self._timed = self._sent = False
         self._asked_at = 0.0
         self._ttft: float | None = None
         self._ear: Ear | None = None
@@ -197,12 +197,11 @@ class Exchange:
             upstream = instance.idle.pop()
             if upstream.open:
                 self._send(upstream)
-                if self._attempts == 1 and self._route is not None:
-                    self._route.variant.figures.overhead.add(self._shared.now() - self._asked_at)
+                self._sent_on(self._asked_at)
                 return
-        self._connecting = asyncio.get_running_loop().create_task(self._connect(instance))
+        self._connecting = asyncio.get_running_loop().create_task(self._connect(instance, self._shared.now()))
 
-    async def _connect(self, instance: Instance) -> None:
+    async def _connect(self, instance: Instance, began: float) -> None:
         try:
             upstream = await connected(instance.config, self._shared.upstream_tls)
         except (OSError, ValueError):  # also a TimeoutError, what TLS refuses, and a host that is no name
@@ -212,7 +211,15 @@ class Exchange:
             self.flush()
         else:
             self._connecting = None
+            connecting = self._shared.now() - began
             self._send(upstream)
+            self._sent_on(self._asked_at + connecting)
+
+    def _sent_on(self, since: float) -> None:
+        """Count what routing took until now: of a request once, and not where another instance was asked before."""
+        if self._attempts == 1 and not self._sent and self._route is not None:
+            self._sent = True
+            self._route.variant.figures.overhead.add(self._shared.now() - since)
 
     def _send(self, upstream: Upstream) -> None:
         assert self._route is not None

@@ -130,7 +130,7 @@ def _facts(shown: Telemetry) -> list[tuple[str, str, str]]:
         ("Requests", str(shown.requests), ""),
         ("Prefix hit rate", percent(shown.hit_rate), told),
         ("Time to first token", _times(shown.ttft), f"{shown.ttft.count} answers"),
-        ("Added by routing", _times(shown.overhead), "until a request was sent on, where a connection was open"),
+        ("Added by routing", _times(shown.overhead), "until a request was sent on, without the time to connect"),
         ("Spilled", percent(shown.spill), "of the requests that had a key: to a sibling or the next in order"),
         ("Saturated", percent(shown.saturated), "all instances were at the threshold"),
         (

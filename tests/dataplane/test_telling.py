@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from typing import Any
 
 import pytest
 import redis.asyncio as redis
 
-from routing.dataplane import telling
+from routing.dataplane import exchange, telling
+from routing.dataplane.config import InstanceConfig
+from routing.dataplane.router import Shared
 from routing.dataplane.telling import TELL_SECONDS, Ear, Teller
+from routing.dataplane.upstream import Upstream, connected
 from routing.domain.dialects_usage import TAIL_BYTES, TokenUse
 from routing.domain.told import read_told
 from tests.dataplane.engines import Call
+from tests.dataplane.test_strict import Clock
 from tests.dataplane.world import PREFIX, WAIT_SECONDS, World, chat, run, until, world
 
 JSON, STREAM = [(b"Content-Type", b"application/json; charset=utf-8")], [(b"content-type", b"text/event-stream")]
@@ -92,8 +97,24 @@ async def test_it_counts_each_request_with_its_outcome_instance_times_and_tokens
         assert (one.endpoint, one.variant, figures.requests, figures.told) == ("chat", "default", 3, 3)
         assert figures.hit_rate == 0.75 and figures.outcomes == {"Primary": 3} and len(figures.instances) == 1
         assert figures.answers == {"2xx": 3} and figures.ttft["Primary"].count == 3
-        assert figures.overhead.count == 2, "the first had to wait for a connection"
+        assert figures.overhead.count == 3, "of the first, too, which waited for a connection"
         assert figures.most_in_flight == 1 and one.counted.requests == 3 and len(one.counted.counts) >= 2
+
+
+@run
+async def test_what_connecting_takes_is_not_added_by_routing() -> None:
+    clock = Clock()
+
+    async def slowly(config: InstanceConfig, context: ssl.SSLContext | None) -> Upstream:
+        clock.now += 1.5
+        return await connected(config, context)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(exchange, "connected", slowly)
+        async with world(tells, shared=Shared(now=clock)) as here:
+            await here.ask("POST", "/v1/chat/completions", chat(SECRET_WORDS))
+            [one] = read_told(document(teller(here).message(0))).variants
+        assert one.figures.overhead.count == 1 and (one.figures.overhead.quantile(1.0) or 0) < 0.1
 
 
 @run
