@@ -23,6 +23,7 @@ from caches.selectors.launches.attribution import Attributed, launch_moves
 from caches.selectors.launches.lists import Selection, choices
 from caches.selectors.launches.report import Report, VersionReport, launch_report
 from caches.selectors.launches.traffic import request_share
+from caches.selectors.launches.trials import trials_within
 from caches.views.base import curl, readable, show
 from caches.views.launch_compare import refuse, refuse_export
 from controlplane.web import cells
@@ -54,6 +55,7 @@ def report(request: HttpRequest, suffix: str = "") -> HttpResponse:
         "pools": known["pools"],
         "versions_known": known["versions"],
         "requests": request_share(selection, targets),
+        "trials": trials_within(selection.period, targets=targets),
         "curl": curl(request, f"launches/report?{_query(request)}"),
     }
     return show(

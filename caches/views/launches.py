@@ -19,6 +19,7 @@ from caches.models import Launch
 from caches.selectors.audit import audit_list
 from caches.selectors.launches.lists import Selection, choices, launch_rows, launches_list
 from caches.selectors.launches.stats import class_stats, examples, heat
+from caches.selectors.launches.trials import trials_within
 from caches.selectors.nodes import Targets
 from caches.views.base import curl, readable, show
 from caches.views.launch_moves import comparison_url, moves_shown, report_url
@@ -91,6 +92,7 @@ def launches(request: HttpRequest, suffix: str = "") -> HttpResponse:
         "moved": moves_shown(selection, stats, targets=targets),
         "comparison_url": comparison_url(selection),
         "report_url": report_url(selection),
+        "trials": trials_within(selection.period, targets=targets),
         "curl": curl(request, f"launches/statistics?{_query(request)}"),
     }
     return show(
