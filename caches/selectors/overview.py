@@ -65,7 +65,7 @@ def troubles(
     """
     found = [
         *_entry_troubles(now, targets),
-        *_unknown_troubles(now, targets, covered),
+        *_silent_troubles(now, targets, covered),
         *_node_troubles(now, targets),
         *_loop_troubles(now, targets),
         *_drift_troubles(targets),
@@ -76,13 +76,17 @@ def troubles(
 
 def stale_reason(*, now: datetime, targets: Targets = None) -> str:
     """Why what pages show is old, or "" while every cluster is being watched."""
-    for cluster in clusters_list(targets=targets):
-        if cluster.error:
-            return f"{cluster.name} cannot be watched: {cluster.error}"
-        if cluster.observed_at is None:
-            return f"{cluster.name} was never reached"
-        if now - cluster.observed_at > CLUSTER_SILENT:
-            return f"the watcher last heard from {cluster.name} at {cluster.observed_at:%H:%M:%S} UTC"
+    reasons = (_unwatched(cluster, now) for cluster in clusters_list(targets=targets))
+    return next((reason for reason in reasons if reason), "")
+
+
+def _unwatched(cluster: Cluster, now: datetime) -> str:
+    if cluster.error:
+        return f"{cluster.name} cannot be watched: {cluster.error}"
+    if cluster.observed_at is None:
+        return f"{cluster.name} was never reached"
+    if now - cluster.observed_at > CLUSTER_SILENT:
+        return f"the watcher last heard from {cluster.name} at {cluster.observed_at:%H:%M:%S} UTC"
     return ""
 
 
@@ -104,26 +108,62 @@ def _entry_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
         yield Trouble(Severity.WARN, sentence, repairing, "entries", "state=Repairing")
 
 
-def _unknown_troubles(now: datetime, targets: Targets, covered: Sequence[PoolCoverage] | None) -> Iterator[Trouble]:
-    """The wanted copies that coverage counts as unknown: the same number as in the tables, which the Fleet page has."""
+@dataclass(frozen=True, slots=True)
+class _Silent:
+    """Live nodes of pools that are not heard: those that ``never`` reported, those that ``stopped``, and those of
+    clusters that are not watched themselves (why, how many), of which nobody knows whether they report."""
+
+    never: int = 0
+    stopped: int = 0
+    unwatched: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def words(self) -> str:
+        if self.unwatched or (self.never and self.stopped):
+            return "are not heard"
+        return "have not reported yet" if self.never else "stopped reporting"
+
+
+def _silent(now: datetime, targets: Targets) -> _Silent:
+    # A node of no pool has no agent, and nothing is wanted of it.
     nodes: QuerySet[Any] = nodes_list(targets=targets, now=now)
-    if not nodes.filter(silent=True, lost_at__isnull=True).exists():
+    nodes = nodes.filter(silent=True, lost_at__isnull=True, pool__isnull=False).order_by()
+    counts = nodes.values("cluster").annotate(total=Count("id"), never=Count("id", filter=Q(reported_at=None)))
+    found = {pk: (total, never) for pk, total, never in counts.values_list("cluster", "total", "never")}
+    if not found:
+        return _Silent()
+    reasons = {row.pk: _unwatched(row, now) for row in Cluster.objects.filter(pk__in=found).order_by("name")}
+    heard = [counted for pk, counted in found.items() if not reasons.get(pk)]
+    never = sum(never for _, never in heard)
+    unwatched = tuple((reason, found[pk][0]) for pk, reason in reasons.items() if reason)
+    return _Silent(never, sum(total for total, _ in heard) - never, unwatched)
+
+
+def _silent_troubles(now: datetime, targets: Targets, covered: Sequence[PoolCoverage] | None) -> Iterator[Trouble]:
+    """The wanted copies that coverage counts as unknown: the same number as in the tables, which the Fleet page has;
+    and the very nodes on which they are."""
+    silent = _silent(now, targets)
+    if silent == _Silent():
         return
+    for reason, count in silent.unwatched:
+        sentence = f"{reason}; {count:,} of its nodes {'is' if count == 1 else 'are'} Unknown"
+        yield Trouble(Severity.UNKNOWN, sentence, count, "fleet")
     pools = pools_coverage(now=now, targets=targets) if covered is None else covered
     unknown = sum(pool.coverage.unknown for pool in pools)
     if unknown:
-        sentence = f"{_many(unknown, 'wanted copy', 'wanted copies')} on nodes that stopped reporting"
+        sentence = f"{_many(unknown, 'wanted copy', 'wanted copies')} on nodes that {silent.words}"
         yield Trouble(Severity.UNKNOWN, sentence, unknown, "fleet")
+    if never := silent.never:
+        sentence = f"{_many(never, 'node')} {'has' if never == 1 else 'have'} not reported yet"
+        yield Trouble(Severity.UNKNOWN, sentence, never, "fleet")
+    if silent.stopped:
+        yield Trouble(Severity.UNKNOWN, f"{_many(silent.stopped, 'node')} stopped reporting", silent.stopped, "fleet")
 
 
 def _node_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
-    # A node of no pool has no agent, and nothing is wanted of it.
     live = nodes_list(targets=targets, now=now).filter(lost_at__isnull=True, pool__isnull=False)
-    states = _counted(live)
-    if broken := states.get(NodeState.NOT_READY):
+    if broken := _counted(live).get(NodeState.NOT_READY):
         yield Trouble(Severity.BAD, f"{_many(broken, 'node')} not ready", broken, "fleet")
-    if silent := states.get(NodeState.UNKNOWN):
-        yield Trouble(Severity.UNKNOWN, f"{_many(silent, 'node')} stopped reporting", silent, "fleet")
 
 
 def _counted(rows: QuerySet[Any]) -> dict[str, int]:

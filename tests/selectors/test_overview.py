@@ -82,6 +82,35 @@ def test_nodes_that_are_down_and_nodes_that_are_silent_are_different_troubles(no
     )
 
 
+def test_a_node_that_never_reported_did_not_stop(now: datetime) -> None:
+    pool = factories.pool()
+    node = factories.node(of=pool, ready=False, reported_at=None)  # its copies are unknown whatever its cluster says
+    factories.node(of=pool, reported_at=None)
+    version = factories.version()
+    factories.pin(of=version, pools=(pool,))
+    assert sentences(now) == [
+        "1 node not ready",
+        "2 wanted copies on nodes that have not reported yet",
+        "2 nodes have not reported yet",
+    ]
+    Node.objects.filter(pk=node.pk).update(ready=True, reported_at=now - HOUR)
+    assert sentences(now) == [
+        "2 wanted copies on nodes that are not heard",
+        "1 node has not reported yet",
+        "1 node stopped reporting",
+    ]
+
+
+def test_a_silent_watcher_is_named_before_what_nobody_knows_then(now: datetime) -> None:
+    pool = factories.pool(of=factories.cluster(name="lab", observed_at=now - HOUR))
+    factories.node(of=pool, reported_at=now - HOUR, observed_at=now - HOUR)
+    factories.pin(of=factories.version(), pools=(pool,))
+    assert sentences(now) == [
+        f"the watcher last heard from lab at {now - HOUR:%H:%M:%S} UTC; 1 of its nodes is Unknown",
+        "1 wanted copy on nodes that are not heard",
+    ]
+
+
 def loop(pool: NodePool, **fields: Any) -> PoolLoop:
     return PoolLoop.objects.create(pool=pool, **fields)
 
