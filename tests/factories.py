@@ -12,6 +12,7 @@ from uuid import uuid4
 from django.utils import timezone
 
 from caches.domain.launches.words import PHASES, Mark, Observer
+from caches.domain.manifests import manifest_build, manifest_encode
 from caches.models import (
     Artifact,
     CacheEntry,
@@ -26,7 +27,7 @@ from caches.models import (
 from caches.services.launches.assembly import hours_mark_dirty
 from caches.services.launches.counts import hours_count
 from controlplane.accounts.models import RoleGrant, User
-from controlplane.clusters.documents import Action, ArtifactKind, EntryState, SourceType
+from controlplane.clusters.documents import Action, Algorithm, ArtifactKind, EntryState, FileRecord, SourceType
 from controlplane.clusters.models import Cluster, ClusterType, Node, NodePool
 from controlplane.serving.models import Endpoint, Instance, Variant
 
@@ -97,6 +98,15 @@ def artifact(**fields: Any) -> Artifact:
     fields.setdefault("anchored", True)
     fields.setdefault("manifest", zlib.compress(b'{"files":[]}'))
     return Artifact.objects.create(**fields)
+
+
+def of_files(row: ModelVersion, *paths: str) -> ModelVersion:
+    """The version with these files, of one byte each, in its manifest."""
+    assert row.artifact is not None
+    files = [FileRecord(path, 1, Algorithm.SHA256, "a" * 64, "etag") for path in paths]
+    row.artifact.manifest = manifest_encode(manifest_build(files))
+    row.artifact.save(update_fields=["manifest"])
+    return row
 
 
 def version(*, model: str = "", **fields: Any) -> ModelVersion:

@@ -27,7 +27,7 @@ def person_at_terminal() -> Actor:
         name = getpass.getuser()
     except (KeyError, OSError):
         name = "unknown"
-    return Actor(name=f"{name} (manage.py)", via=Via.SYSTEM)
+    return Actor(name=f"{name} (manage.py)", via=Via.COMMAND)
 
 
 def request_id_of(request: HttpRequest | Request) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from controlplane.accounts.actors import person_at_terminal
-from controlplane.audit.models import Via
 from controlplane.audit.services import audit_write
 from controlplane.clusters.local.fleet import LocalFleet
 from controlplane.clusters.local.nodes import POOL_LABEL
@@ -63,7 +61,7 @@ def fleet_changed(*, fleet: LocalFleet, verb: str, name: str, before: Facts | No
     facts = before or after or {}
     node = None if verb in OF_ENDPOINTS else Node.objects.filter(cluster=cluster, uid=facts.get("uid", "")).first()
     audit_write(
-        actor=replace(person_at_terminal(), via=Via.COMMAND),
+        actor=person_at_terminal(),
         action=f"fleet.{verb}",
         object_type="Endpoint" if verb in OF_ENDPOINTS else "node",
         object_id=str(node.pk if node is not None else facts.get("uid", "")),

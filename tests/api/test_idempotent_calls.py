@@ -58,7 +58,7 @@ BODIES: Mapping[str, Any] = {
 def ready_for(path: str) -> str:
     """Rows on which the call does something, and the address to call."""
     known = populate()
-    factories.version(model="opt", version="opt-2")
+    factories.of_files(factories.version(model="opt", version="opt-2"), "opt.gguf")
     if path.endswith("/explain"):
         configuration_publish()
     if path.endswith("/evict"):

@@ -10,6 +10,7 @@ from django.core.management import CommandError, call_command
 
 from caches.management.commands import trial
 from controlplane.accounts.models import Scope, User
+from controlplane.audit.models import AuditEvent
 from controlplane.clusters.models import Cluster
 from controlplane.operations.models import Operation
 from controlplane.operations.services import operation_succeed
@@ -34,7 +35,8 @@ RESULT: dict[str, Any] = {
 
 @pytest.fixture
 def local() -> Cluster:
-    factories.version(model="ember", version="v1")
+    factories.of_files(factories.version(model="ember", version="v1"), "ember.gguf", "README.md")
+    factories.version(model="ember", version="shards")
     return factories.cluster(name="local")
 
 
@@ -73,6 +75,7 @@ def test_one_that_failed_begins_again_from_the_start(local: Cluster, admin_token
     ("body", "status", "code"),
     [
         ({**BODY, "version": "v9"}, 404, "version:user:not-found"),
+        ({**BODY, "version": "shards"}, 400, "trial:user:not-servable"),
         ({**BODY, "cluster": "nope"}, 400, "trial:user:cluster"),
         ({**BODY, "runs": 21}, 400, "request:user:invalid"),
         ({**BODY, "target_seconds": 0}, 400, "request:user:invalid"),
@@ -121,8 +124,12 @@ def test_the_command_follows_a_trial_until_it_has_ended(local: Cluster, monkeypa
 
     monkeypatch.setattr(trial.Command, "pause", staticmethod(ends))
     assert "seed 5" in command("run", "ember", "v1", "--seed", "5", "--runs", "2")
+    event = AuditEvent.objects.get(action="trial.start")
+    assert (event.via, event.actor.endswith(" (manage.py)"), event.message) == ("Command", True, "A trial of ember v1.")
     with pytest.raises(CommandError, match="no version v2 of ember"):
         command("run", "ember", "v2")
+    with pytest.raises(CommandError, match=r"a single GGUF file\. Name one that can be: ember v1\."):
+        command("run", "ember", "shards")
 
 
 def test_ctrl_c_cancels_it(local: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,12 +87,12 @@ def test_an_order_to_kill_outlives_whoever_was_to_follow_it(here: Here) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("scale", "nope", "2"), "No endpoint nope."),
+        (("scale", "nope", "2"), r"No endpoint nope\. See them with: manage\.py fleet engines"),
         (("scale", "chat", "17"), "17 engines are no number for this"),
-        (("scale", "chat", "2", "--node", "z-9"), "No node z-9. See them"),
+        (("scale", "chat", "2", "--node", "z-9"), r"No node z-9\. See them with: manage\.py fleet list"),
         (("scale", "chat", "2", "--node", "b-1"), "b-1 takes no engine of chat: it is cordoned or stopped, or of"),
         (("scale", "chat", "2", "--node", "a-1"), "a-1 takes no engine of chat"),
-        (("kill", "nope"), "No engine and no endpoint with engines is named nope."),
+        (("kill", "nope"), r"is named nope\. See them with: manage\.py fleet engines"),
         (("kill", "chat"), "No engine and no endpoint with engines is named chat."),
     ],
 )

@@ -50,7 +50,7 @@ class Lab:
         self.fleet = LocalFleet(folder / "fleet")
         self.fleet.create(nodes=2)
         self.cluster: Cluster = factories.cluster(name="local", address=str(self.fleet.folder))
-        self.version: ModelVersion = factories.version(model="ember")
+        self.version: ModelVersion = factories.of_files(factories.version(model="ember", version="v1"), "ember.gguf")
         self.placed: list[str] = []
 
     def start(self, runs: int = 2, seed: int = 3, target: float = 10.0) -> Operation:
@@ -144,7 +144,8 @@ def test_it_provokes_each_kind_in_random_order_and_says_what_they_took(lab: Lab)
     told = (result["seed"], result["target_seconds"], result["model_bytes"])
     assert told == (5, 10.0, lab.version.artifact.size_bytes)
     assert lab.left == [], "nothing of it stays"
-    assert AuditEvent.objects.get(action="trial.start").after["seed"] == 5  # type: ignore[index]
+    event = AuditEvent.objects.get(action="trial.start")
+    assert event.after["seed"] == 5 and event.message == "A trial of ember v1."  # type: ignore[index]
 
 
 def test_the_same_seed_gives_the_same_order_and_another_seed_another(lab: Lab) -> None:
@@ -288,6 +289,33 @@ def test_what_is_no_local_fleet_or_has_no_files_is_refused(lab: Lab) -> None:
         lab.start()
     with pytest.raises(Invalid, match="no local fleets"):
         cluster_for_trials()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("config.json", "model.safetensors"),
+        ("a-00001-of-00002.gguf", "a-00002-of-00002.gguf"),
+        ("gguf/a.gguf",),
+        ("a.GGUF",),
+        (),
+    ],
+)
+def test_what_no_engine_of_the_fleet_can_serve_is_refused_before_anything_starts(
+    lab: Lab, files: tuple[str, ...]
+) -> None:
+    served = lab.version
+    lab.version = factories.of_files(factories.version(model="big", version="v2"), *files)
+    with pytest.raises(Invalid, match="big v2 cannot be served") as refused:
+        lab.start()
+    assert refused.value.code == "trial:user:not-servable" and refused.value.errors[0].field == "version"
+    assert refused.value.next_step == "Name one that can be: ember v1."
+    served.artifact.manifest = b"damaged"  # type: ignore[union-attr]
+    served.artifact.save()  # type: ignore[union-attr]
+    with pytest.raises(Invalid, match="cannot be served") as refused:
+        lab.start()
+    assert refused.value.next_step == "Register a model that is a single GGUF file first."
+    assert Operation.objects.count() == 0 and lab.left == [] and not AuditEvent.objects.filter(action="trial.start")
 
 
 def test_its_nodes_are_in_no_pool_of_hearths(lab: Lab) -> None:

@@ -125,8 +125,10 @@ BUTTONS: dict[str, Callable[[Stage], tuple[str, dict[str, str]]]] = {
     "rollout-release": lambda s: (f"/rollouts/{s.rollout.id}/release", {}),
     "rollout-hold": lambda s: (f"/rollouts/{s.rollout.id}/hold", {"amount": "2", "unit": "hours"}),
     "rollout-rollback": lambda s: (f"/rollouts/{s.rollout.previous_id}/rollback", {}),
-    "trial-new": lambda s: ("/launches/trials/new", {"version": str(s.llama.id), "cluster": "lab", "runs": "1",
-                                                       "target_seconds": "10"}),
+    "trial-new": lambda s: ("/launches/trials/new", {
+        "version": str(factories.of_files(s.llama, "llama.gguf").id), "cluster": "lab", "runs": "1",
+        "target_seconds": "10",
+    }),
     "trial-cancel": lambda s: (f"/launches/trials/{trial(s, state='Running').id}/cancel", {}),
     "pin": lambda s: ("/pins/new", {"version": str(s.qwen.id), "pools": str(s.pool.id), "priority": "500"}),
 }  # fmt: skip

@@ -21,6 +21,12 @@ from tests.views.reading import Page
 LIST, NEW = "/launches/trials", "/launches/trials/new"
 
 
+@pytest.fixture(autouse=True)
+def servable(stage: Stage) -> None:
+    """What engines of a local fleet can serve."""
+    factories.of_files(stage.llama, "llama.gguf")
+
+
 @pytest.fixture
 def launches(stage: Stage) -> list[Launch]:
     """Three kinds, twice: 2 and 3 s, 4 and 5 s, 30 and 40 s."""
@@ -195,6 +201,10 @@ def test_a_refusal_says_at_the_field_what_is_wrong(
 
 
 def test_a_version_without_files_is_not_offered(stage: Stage, ada: Client) -> None:
+    factories.of_files(stage.qwen, "qwen.gguf")
+    factories.of_files(factories.version(model="shards"), "a.safetensors")
+    options = [one.text for one in Page(ada.get(NEW).content).page.all("option")]
+    assert options == ["Choose a version", "llama v1", "qwen v1", "lab"], "nobody could serve the shards"
     ModelVersion.objects.filter(pk=stage.qwen.pk).update(state="Registering", artifact=None)
     options = [one.text for one in Page(ada.get(NEW).content).page.all("option")]
     assert options == ["Choose a version", "llama v1", "lab"]
@@ -247,3 +257,17 @@ def test_time_that_is_left_follows_from_the_pace(stage: Stage) -> None:
     cases: list[tuple[Any, ...]] = [((0.0, 0, 6), None), ((60.0, 2, 6), 120.0), ((60.0, 6, 6), 0.0)]
     assert [seconds_left(*given) for given, _ in cases] == [wanted for _, wanted in cases]
     assert timedelta(seconds=seconds_left(1.0, 1, 60) or 0) == timedelta(seconds=59)
+
+
+@pytest.mark.parametrize("address", ["/launches", "/launches/report"])
+def test_pages_of_launches_say_that_those_of_trials_are_among_them(
+    stage: Stage, victor: Client, launches: list[Launch], address: str
+) -> None:
+    words = "ran in this time; what trials provoke is counted with the rest."
+    assert words not in Page(victor.get(address).content).text
+    made = launch_trial(stage.pool.cluster, stage.llama, launches=launches, runs=2, target=5.0)
+    assert f"1 trial {words}" in Page(victor.get(address).content).text
+    assert words not in Page(victor.get(f"{address}?since=2020-01-01T00:00Z&until=2020-01-02T00:00Z").content).text
+    long_ago = made.created_at - timedelta(days=90)
+    Operation.objects.filter(pk=made.pk).update(created_at=long_ago, ended_at=long_ago)
+    assert words not in Page(victor.get(address).content).text

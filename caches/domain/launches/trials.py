@@ -16,6 +16,12 @@ KINDS = (EventClass.WARM_RESTART, EventClass.COLD_POD, EventClass.NEW_NODE)
 MOST_RUNS = 20
 
 
+def servable(paths: Iterable[str]) -> bool:
+    """Whether an engine of the local fleet can serve a version of these files: one of them is a GGUF file, at the top
+    of its folder, and no second one is."""
+    return sum(path.endswith(".gguf") and "/" not in path for path in paths) == 1
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One launch of a trial. ``wanted`` is what was provoked, ``found`` what it was labelled; seconds are None where

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
-from caches.domain.launches.trials import KindResult, Measured, results_of
+from caches.domain.launches.period import Period
+from caches.domain.launches.trials import KindResult, Measured, results_of, servable
 from caches.domain.launches.words import EventClass
-from caches.models import Launch, ModelVersion, VersionState
+from caches.domain.manifests import manifest_decode
+from caches.models import Artifact, Launch, ModelVersion, VersionState
 from caches.selectors.nodes import Targets
 from caches.selectors.operations import operations_list
 from controlplane.clusters.models import Cluster, ClusterType
@@ -33,6 +35,13 @@ class TrialProgress:
 def trials_list(*, targets: Targets = None) -> QuerySet[Operation]:
     """Trials that the reader may see, newest first."""
     return operations_list(targets=targets).filter(kind=OperationKind.LAUNCH_TRIAL)
+
+
+def trials_within(period: Period, *, targets: Targets = None) -> int:
+    """How many ran at some time of the period: what they provoked is among its launches."""
+    ran = Q(ended_at__isnull=True) | Q(ended_at__gte=period.since)
+    begun = Q() if period.open else Q(created_at__lt=period.until)
+    return trials_list(targets=targets).filter(ran, begun).count()
 
 
 def trial_get(*, operation_id: UUID, targets: Targets = None) -> Operation:
@@ -85,9 +94,24 @@ def launches_kept(found: Mapping[str, Any]) -> frozenset[str]:
 
 
 def versions_to_try() -> QuerySet[ModelVersion]:
-    """Those that have files."""
+    """Those whose files an engine of the local fleet can serve."""
     rows = ModelVersion.objects.filter(state=VersionState.AVAILABLE, artifact__isnull=False)
-    return rows.select_related("model", "artifact").defer("artifact__manifest").order_by("model__name", "version")
+    manifests = Artifact.objects.filter(pk__in=rows.values("artifact")).values_list("pk", "manifest").order_by()
+    fit = [key for key, manifest in manifests.iterator(chunk_size=100) if _servable(manifest)]
+    rows = rows.filter(artifact__in=fit).select_related("model", "artifact").defer("artifact__manifest")
+    return rows.order_by("model__name", "version")
+
+
+def servable_here(artifact: Artifact) -> bool:
+    """Whether an engine of the local fleet can serve it."""
+    return _servable(artifact.manifest)
+
+
+def _servable(manifest: bytes | memoryview) -> bool:
+    try:
+        return servable(file.path for file in manifest_decode(bytes(manifest)).files)
+    except ValueError:  # whatever is in it, nobody serves it
+        return False
 
 
 def clusters_to_try() -> QuerySet[Cluster]:

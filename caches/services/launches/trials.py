@@ -18,6 +18,7 @@ from django.utils import timezone
 from caches.domain.launches.trials import MOST_RUNS, order_of, seconds_left
 from caches.domain.launches.words import EventClass
 from caches.models import ModelVersion
+from caches.selectors.launches.trials import servable_here, versions_to_try
 from caches.services.launches.trial_fleet import PREFIX, TrialFleet, conditions, trials_left
 from caches.services.launches.trial_results import launch_key, launches_settled, trial_result
 from controlplane.audit.services import Actor, audit_write
@@ -38,6 +39,7 @@ PATIENCE = timedelta(minutes=10)  # for one launch: more than any engine of the 
 SETTLING = timedelta(seconds=90)  # for the last launch to be assembled
 DEFAULT_RUNS, DEFAULT_TARGET = 5, 10.0
 MOST_TARGET = 86400.0
+SAID = 5  # versions that a refusal names
 
 
 def trial_start(
@@ -57,6 +59,8 @@ def trial_start(
             f"{version.full_name} is not available: it has no files yet.",
             next_step="Wait until its registration has ended.",
         )
+    if not servable_here(artifact):
+        raise _not_servable(version)
     _check(runs, target_seconds)
     with transaction.atomic():
         transaction_lock(f"trial:{cluster.pk}")
@@ -86,6 +90,7 @@ def trial_start(
             actor=actor, action="trial.start", object_type="cluster", object_id=str(cluster.pk),
             object_name=cluster.name, before=None, operation_id=operation.pk,
             after={"version": version.full_name, "runs": runs, "seed": seed, "target_seconds": target_seconds},
+            message=f"A trial of {version.full_name}.",
         )  # fmt: skip
     return operation
 
@@ -244,6 +249,19 @@ def cluster_for_trials(name: str = "") -> Cluster:
             errors=[FieldError("cluster", "trial:user:cluster", "Not one local fleet.")],
         )
     return found[0]
+
+
+def _not_servable(version: ModelVersion) -> Invalid:
+    """Its engines would crash until patience is over, and their launches would be in every figure."""
+    known = [one.full_name for one in versions_to_try()[: SAID + 1]]
+    others = ", ".join(known[:SAID]) + (" and others" if len(known) > SAID else "")
+    told = "Must be a single GGUF file."
+    return Invalid(
+        "trial:user:not-servable",
+        f"{version.full_name} cannot be served by the engines of a local fleet: they serve a single GGUF file.",
+        next_step=f"Name one that can be: {others}." if known else "Register a model that is a single GGUF file first.",
+        errors=[FieldError("version", "trial:user:not-servable", told)],
+    )
 
 
 def _check(runs: int, target_seconds: float) -> None:

@@ -31,16 +31,21 @@ from controlplane.clusters.local.store import Session
 from controlplane.errors import Invalid
 
 
+class NotServed(NotFound):
+    """There is no such endpoint or engine."""
+
+
 def endpoint_scale(fleet: LocalFleet, name: str, replicas: int, *, node: str = "") -> LocalEndpoint:
     """Have so many engines of the endpoint. New ones go to ``node`` where one is named, whoever else has a copy.
 
-    NotFound without such an endpoint or node; Invalid for a number that cannot be, or a node that takes no engine.
+    NotServed without such an endpoint, NotFound without such a node; Invalid for a number that cannot be, or a node that
+    takes no engine.
     """
     replicas_check(replicas)
     with fleet.store.write() as session:
         known = next((one for one in endpoints_all(session) if one.name == name), None)
         if known is None:
-            raise NotFound(f"No endpoint {name:.80}.")
+            raise NotServed(f"No endpoint {name:.80}.")
         endpoint = replace(known, replicas=replicas)
         endpoint_put(session, endpoint)
         if node:  # in the same transaction, or else the supervisor would choose
@@ -51,13 +56,13 @@ def endpoint_scale(fleet: LocalFleet, name: str, replicas: int, *, node: str = "
 def engine_kill(fleet: LocalFleet, name: str) -> Consumer:
     """Crash an engine that is ready: ``name`` is its own, its uid, or its endpoint's (then any of those).
 
-    It is started again, as a container would be. NotFound without such an engine, Invalid while none is ready.
+    It is started again, as a container would be. NotServed without such an engine, Invalid while none is ready.
     """
     with fleet.store.read() as session:
         engines = sorted(engines_all(session).values(), key=lambda one: one.name)
     found = [one for one in engines if name in (one.uid, one.name.rpartition("/")[2], one.labels[ENDPOINT_LABEL])]
     if not found:
-        raise NotFound(f"No engine and no endpoint with engines is named {name:.80}.")
+        raise NotServed(f"No engine and no endpoint with engines is named {name:.80}.")
     ready = next((one for one in found if one.ready), None)
     if ready is None:
         raise Invalid(

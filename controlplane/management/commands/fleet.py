@@ -23,7 +23,7 @@ from controlplane.clusters.gateway import Conflict, GatewayError, NotFound
 from controlplane.clusters.local.engines import DEFAULT_ENGINE, Engines
 from controlplane.clusters.local.fleet import DEFAULT_POOLS, FleetNode, LocalFleet, PoolLayout
 from controlplane.clusters.local.nodes import POOL_LABEL
-from controlplane.clusters.local.scaling import endpoint_scale, engine_kill
+from controlplane.clusters.local.scaling import NotServed, endpoint_scale, engine_kill
 from controlplane.clusters.local.serving import ENDPOINT_LABEL, endpoint_end, endpoint_serve, engines_all
 from controlplane.clusters.local.sizes import format_size, parse_size
 from controlplane.clusters.local.supervisor import DEFAULT_AGENT, Supervisor
@@ -86,6 +86,8 @@ class Command(BaseCommand):
                 self.stderr.write(warning)
             if not looks:
                 self._write_down(fleet, options, before, answer)
+        except NotServed as error:
+            raise CommandError(f"{error} See them with: manage.py fleet engines") from None
         except NotFound as error:
             raise CommandError(f"{error} See them with: manage.py fleet list") from None
         except Conflict as error:
