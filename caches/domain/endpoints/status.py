@@ -164,11 +164,16 @@ def _conditions(facts: StatusFacts, before: Mapping[str, Any]) -> list[Json]:
 
 def _accepted(facts: StatusFacts) -> tuple[str, str, str, str]:
     if facts.refusals:
-        text = " ".join(f"{error.field}: {error.detail}" if error.field else error.detail for error in facts.refusals)
-        return "Accepted", "False", "Refused", text
+        return "Accepted", "False", "Refused", " ".join(_refusal(error) for error in facts.refusals)
     if facts.problem:
         return "Accepted", "False", "CannotServe", facts.problem
     return "Accepted", "True", "Understood", "The document is understood."
+
+
+def _refusal(error: FieldError) -> str:
+    """The sentence with its field, once."""
+    named = not error.field or error.detail.startswith(f"{error.field} ")
+    return error.detail if named else f"{error.field}: {error.detail}"
 
 
 def _cached(type_: str, cache: CacheFacts) -> tuple[str, str, str, str]:
