@@ -30,6 +30,7 @@ class RolloutState(StrEnum):
 
 
 FINAL = frozenset({RolloutState.DONE, RolloutState.FAILED, RolloutState.SUPERSEDED, RolloutState.ROLLED_BACK})
+SERVED = frozenset({RolloutState.HOLDING, RolloutState.DONE, RolloutState.ROLLED_BACK})  # all its pods, for a while
 BEFORE_SWITCH = frozenset({RolloutState.PREPARING, RolloutState.WAITING_FOR_ROOM, RolloutState.WARMING})
 _ALLOWED = {
     RolloutState.PREPARING: {RolloutState.WAITING_FOR_ROOM, RolloutState.WARMING, RolloutState.SWITCHING},
@@ -110,6 +111,9 @@ def advance(facts: RolloutFacts) -> Step:
     """The next step; the same state with a fresh message where nothing moves. One transition at a time."""
     state = facts.state
     if state in FINAL:
+        work = facts.workload
+        if state is RolloutState.DONE and work is not None and work.is_complete:
+            return Step(state, "Complete", _served(work))  # replicas may have changed since
         return Step(state, str(state), "")
     if facts.superseded and state is not RolloutState.HOLDING:
         return Step(RolloutState.SUPERSEDED, "NewerSpec", "The endpoint's document asks for another version now.")
@@ -161,7 +165,11 @@ def _switching(facts: RolloutFacts) -> Step:
     if facts.has_predecessor and facts.hold_seconds > 0:
         until = facts.now + timedelta(seconds=facts.hold_seconds)
         return Step(RolloutState.HOLDING, "Held", held_message(until), until)
-    return Step(RolloutState.DONE, "Complete", f"{work.available} of {work.wanted} replicas serve.")
+    return Step(RolloutState.DONE, "Complete", _served(work))
+
+
+def _served(work: WorkloadFacts) -> str:
+    return f"{work.available} of {work.wanted} replicas serve."
 
 
 def _holding(facts: RolloutFacts) -> Step:

@@ -61,10 +61,13 @@ class Warmth:
 
 @dataclass(frozen=True, slots=True)
 class RolloutWarmth:
-    """Whether going back to a rollout finds it warm. None: it has none such, or nothing says what it is."""
+    """Whether going back to a rollout finds it warm. None: it has none such, or nothing says what it is.
+    ``weights_asked``, ``image_asked``: whether the document asks for that cache, as far as it can be read."""
 
     weights: Warmth | None = None
     image: Warmth | None = None
+    weights_asked: bool = True
+    image_asked: bool = True
 
 
 def rollout_warmth(rollout: Rollout) -> RolloutWarmth:
@@ -89,6 +92,8 @@ def rollout_warmth(rollout: Rollout) -> RolloutWarmth:
     return RolloutWarmth(
         warmth(rollout.version.artifact if rollout.version is not None else None),
         warmth(image.artifact if image is not None else None),
+        spec.cache.weights,
+        spec.cache.image,
     )
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import Truncator
 from django.views.decorators.http import require_POST
 
 from caches.domain.rollouts import RolloutState
 from caches.filters import EndpointFilter
 from caches.forms import EndpointForm, HearthForm
-from caches.models import Rollout
 from caches.models.rollouts import FINAL_STATES
 from caches.selectors.endpoints import (
     endpoint_get,
@@ -25,6 +27,7 @@ from caches.selectors.endpoints import (
     rollouts_list,
     waited_for,
 )
+from caches.selectors.rollout_sides import hold_words, rollout_sides, way_back
 from caches.services.endpoints.cache import endpoint_cache_set
 from caches.services.endpoints.documents import endpoint_apply, manifest_read
 from caches.services.endpoints.preview import EndpointPreview, endpoint_preview
@@ -36,7 +39,7 @@ from controlplane.clusters.endpoints import FINALIZER
 from controlplane.clusters.models import ClusterType
 from controlplane.errors import HearthError
 from controlplane.serving.models import STATIC_KIND, Endpoint
-from controlplane.serving.standing import Standings
+from controlplane.serving.standing import Standing, Standings
 from controlplane.web import cells
 from controlplane.web.form_keys import fresh_key, once
 from controlplane.web.tables import Column, Table
@@ -61,15 +64,14 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
     """One endpoint: what serves beside what comes, the nodes that are waited for, its pods."""
     found = endpoint_get(endpoint_id=endpoint_id, targets=readable(request))
     rows = rollouts_list(targets=readable(request)).filter(endpoint=found)
-    newest = rows.order_by("-number").first()
-    current = rows.filter(opened_at__isnull=False).order_by("-number").first()
+    sides = rollout_sides(rows)
+    newest = sides[-1].rollout if sides else None
     table = Table(
         request, rows, _rollout_columns(), name="rollouts", caption="Rollouts", url=lambda row: _url(found),
         default_sort="-number",
     )  # fmt: skip
-    back = _way_back(rows, newest)
-    if current is not None and newest is not None and current.pk == newest.pk:
-        current = None  # one side says it all
+    back = way_back(rows, sides)
+    held = rows.filter(state=RolloutState.HOLDING).order_by("-number").first()
     standings = Standings(now=timezone.now())
     nodes = rollout_nodes(newest) if newest is not None and newest.state not in FINAL_STATES else ()
     context = {
@@ -79,15 +81,18 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
         # The local fleet's are served by engines that come and go at once.
         "rolls_out": found.kind != STATIC_KIND and (found.cluster.type != ClusterType.LOCAL or newest is not None),
         "newest": newest,
-        "sides": [(row, rollout_warmth(row)) for row in (current, newest) if row is not None],
+        "newest_serves": bool(sides) and sides[-1].serves,
+        "sides": [(side, rollout_warmth(side.rollout)) for side in sides],
         "back": back,
+        "back_serves": any(side.serves and side.rollout == back for side in sides),
         "warm": rollout_warmth(back) if back is not None else None,
-        "held": rows.filter(state=RolloutState.HOLDING).order_by("-number").first(),
+        "held": held,
+        "hold_words": hold_words(held) if held is not None else "",
         "nodes": nodes,
         "gate": rollout_gate(newest, nodes) if newest is not None else None,
         "blocking": waited_for(nodes),
         "instances": [(one, standings.of_instance(one)) for one in found.instances.select_related("node")],
-        "conditions": [one for one in found.status.get("conditions") or () if isinstance(one, dict)],
+        "conditions": _conditions(found),
         # One of the vendor's operator: Hearth would hold it.
         "is_observed": found.cluster.type != ClusterType.LOCAL
         and found.kind != STATIC_KIND
@@ -108,13 +113,6 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
         tables=(table,),
         suffix=suffix,
     )
-
-
-def _way_back(rows: QuerySet[Rollout], newest: Rollout | None) -> Rollout | None:
-    """What served before the newest one, while that is on its way or what it replaced is held."""
-    if newest is None or newest.previous_id is None or (newest.state in FINAL_STATES and newest.state != "Failed"):
-        return None
-    return rows.filter(pk=newest.previous_id).first()
 
 
 @require_POST
@@ -178,20 +176,46 @@ def _columns(standings: Standings) -> list[Column]:
         Column("name", "Endpoint", lambda e: e.full_name, lambda e: cells.link(e.full_name, _url(e)), "name",
                heading=True),
         Column("cluster", "Cluster", lambda e: e.cluster.name, None, "cluster__name"),
-        Column("state", "State", lambda e: of(e).state, lambda e: cells.standing(of(e))),
+        Column("state", "State", lambda e: of(e).state, lambda e: _state(e, of(e))),
+        Column("why", "Why", lambda e: _why_failed(e, of(e)), shown=False),
         Column("unknown_since", "Unknown since", lambda e: of(e).since, shown=False),
         Column("rollout", "Rollout", lambda e: e.rollout_state or "",
                lambda e: cells.pill(e.rollout_state) if e.rollout_state else None),
-        Column("weights", "Weights", lambda e: e.rollout_source or ""),
-        Column("image", "Image", lambda e: e.rollout_image or ""),
+        Column("weights", "Weights", lambda e: e.rollout_source or "", lambda e: _breaking(e.rollout_source)),
+        Column("image", "Image", lambda e: e.rollout_image or "", lambda e: cells.reference(e.rollout_image or "")),
     ]  # fmt: skip
+
+
+def _state(row: Endpoint, standing: Standing) -> SafeString:
+    """The pill, and why below it where it failed; a long refusal is on its own page in full."""
+    return format_html("{}{}", cells.standing(standing), cells.reason(Truncator(_why_failed(row, standing)).chars(240)))
+
+
+def _why_failed(row: Endpoint, standing: Standing) -> str:
+    """What the conditions say of one that cannot serve; those that say what it follows from come first."""
+    if standing.state != "DeploymentFailed":
+        return ""
+    said = {str(one.get("type")): str(one.get("message") or one.get("reason") or "") for one in _conditions(row)
+            if one.get("status") == "False"}  # fmt: skip
+    return next((said[name] for name in ("Accepted", "RolledOut", *said) if said.get(name)), "")
+
+
+def _conditions(row: Endpoint) -> list[dict[str, Any]]:
+    """Those that can be read; the status may be anybody's."""
+    found = row.status.get("conditions")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _breaking(text: str | None) -> SafeString:
+    """A long name or sentence, which may break anywhere and keeps a width that can be read."""
+    return format_html('<span class="break">{}</span>', text) if text else cells.NOTHING
 
 
 def _rollout_columns() -> list[Column]:
     return [
         Column("number", "Number", lambda r: r.number, None, "number", heading=True),
         Column("state", "State", lambda r: r.state, lambda r: cells.pill(r.state), "state"),
-        Column("message", "Message", lambda r: r.message),
-        Column("weights", "Weights", lambda r: r.source),
-        Column("image", "Image", lambda r: r.image),
+        Column("message", "Message", lambda r: r.message, lambda r: _breaking(r.message)),
+        Column("weights", "Weights", lambda r: r.source, lambda r: _breaking(r.source)),
+        Column("image", "Image", lambda r: r.image, lambda r: cells.reference(r.image)),
     ]

@@ -18,6 +18,7 @@ from caches.forms import RolloutHoldForm
 from caches.models import Rollout
 from caches.models.rollouts import FINAL_STATES
 from caches.selectors.endpoints import rollout_gate, rollout_get, rollout_nodes, rollout_warmth, waited_for
+from caches.selectors.rollout_sides import hold_words
 from caches.services.endpoints.documents import rollout_rollback
 from caches.services.endpoints.rollout_holds import rollout_hold
 from caches.services.endpoints.rollouts import rollout_release
@@ -70,7 +71,12 @@ def hold(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
                 else:
                     messages.success(request, f"What rollout {row.number} replaced is kept until {minute_text(until)}.")
                     return redirect("endpoint", row.endpoint_id)
-    context = {"form": form, "sooner": sooner, "holding": row.state == RolloutState.HOLDING}
+    context = {
+        "form": form,
+        "sooner": sooner,
+        "holding": row.state == RolloutState.HOLDING,
+        "hold_words": hold_words(row),
+    }
     return _page(request, "pages/rollout_hold.html", row, "Hold the version before", "hold", context, status=status)
 
 

@@ -102,6 +102,16 @@ def digest(value: str) -> SafeString:
     return format_html('<code title="{}">{}</code>', value, f"{algorithm}:{digits[:12]}" if algorithm else digits[:12])
 
 
+def reference(text: str) -> SafeString:
+    """The name of an image; of a digest in it the first twelve digits, with the whole as title."""
+    name, at, found = text.partition("@")
+    algorithm, colon, digits = found.partition(":")
+    if not at or not colon or len(digits) <= 12:
+        return format_html('<span class="break">{}</span>', text) if text else NOTHING
+    short = f"{name}@{algorithm}:{digits[:12]}…"
+    return format_html('<span class="break" title="{}">{}</span>', text, short)
+
+
 def code(text: str) -> SafeString:
     return format_html('<code class="break">{}</code>', text) if text else NOTHING
 

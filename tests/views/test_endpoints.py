@@ -10,6 +10,7 @@ import pytest
 import yaml
 from django.conf import LazySettings
 from django.test import Client
+from django.utils import timezone
 
 from caches.models import CacheEntry, Rollout
 from controlplane.clusters.documents import Reason
@@ -42,7 +43,7 @@ def test_it_shows_the_gate_and_which_nodes_hold_it_up_and_why(served: EndpointWo
     CacheEntry.objects.filter(node__name="n2").update(state="Failed", reason=Reason.ACCESS_DENIED)
     served.round()
     text = shown(served, victor)
-    assert "Comes: rollout 1" in text and "on 1 of 2 nodes" in text
+    assert "Comes next: rollout 1" in text and "on 1 of 2 nodes" in text
     assert "2 nodes" in text and "1 of 2 required" in text and "Failed: 2 copies are required" in text
     assert "Nodes that are waited for" in text and "n2 Failed AccessDenied" in " ".join(text.split())
     assert "Open the gate" not in text, "a viewer changes nothing"
@@ -58,9 +59,9 @@ def test_it_shows_what_serves_beside_what_comes(served: EndpointWorld, olga: Cli
     page = Page(olga.get(f"/endpoints/{served.endpoint.pk}").content)
     text = " ".join(page.text.split())
     for words in (
-        "Serves: rollout 1", "Comes: rollout 2", "s3://models/llms/chat-small", "s3://models/llms/next",
+        "Serves: rollout 1", "Comes next: rollout 2", "s3://models/llms/chat-small", "s3://models/llms/next",
         "vllm/vllm-openai:latest", "vllm/vllm-openai:v2", "on 2 of 2 nodes", "on 0 of 2 nodes", "Open the gate",
-        "Go back to rollout 1", "n1 Absent", "n2 Absent",
+        "Go back to rollout 1", "Still serves (rollout 1)", "n1 Absent", "n2 Absent",
     ):  # fmt: skip
         assert words in text, words
     for version in (first, second):
@@ -70,10 +71,44 @@ def test_it_shows_what_serves_beside_what_comes(served: EndpointWorld, olga: Cli
     rollout = Rollout.objects.get(number=2)
     assert olga.post(f"/rollouts/{rollout.pk}/release").status_code == 302
     served.round()
+    assert served.rollout.state == "Switching" and served.rollout.opened_at is not None
+    text = shown(served, olga)
+    assert "Serves: rollout 1" in text and "Comes next: rollout 2" in text, "an open gate makes no pod serve"
+    assert "Still serves (rollout 1)" in text and "Served before" not in text
     served.serve()
     served.round()
     text = shown(served, olga)
     assert "Serves: rollout 2" in text and "End the hold" in text and "Weights still warm" in text
+    assert "Served before (rollout 1)" in text and "Comes next" not in text
+
+
+def test_what_failed_to_take_over_does_not_serve(served: EndpointWorld, olga: Client) -> None:
+    served.version()
+    served.apply()
+    served.until_served()
+    served.apply(spec__worker__image="vllm/vllm-openai:broken")
+    served.round()
+    served.serve(available=1, failed="No new pod started within its time.")
+    served.round()
+    assert served.rollout.state == "Failed"
+    text = shown(served, olga)
+    assert "Serves: rollout 1" in text and "Not finished: rollout 2" in text and "Still serves (rollout 1)" in text
+    served.version("llms/next")
+    served.apply(spec__modelSourceConfig__modelLocation="llms/next")
+    served.round()
+    text = shown(served, olga)
+    for words in ("Serves: rollout 1", "Not finished: rollout 2", "Comes next: rollout 3", "Go back to rollout 1"):
+        assert words in text, words
+
+
+def test_a_cache_that_is_not_asked_for_is_said_to_be_so(served: EndpointWorld, olga: Client) -> None:
+    served.version()
+    served.apply()
+    served.until_served()
+    assert "Image kept not known" in " ".join(shown(served, olga).split())
+    served.apply(spec__modelCacheConfig__imageCache__enabled=False)
+    text = " ".join(shown(served, olga).split())
+    assert "Image kept not asked for" in text and "Weights warm on 2 of 2 nodes" in text
 
 
 def test_an_endpoint_of_the_local_fleet_speaks_of_no_rollouts(victor: Client) -> None:
@@ -103,6 +138,37 @@ def test_a_dry_run_shows_what_the_round_would_refuse(served: EndpointWorld, olga
     assert "weights would not come" not in text and "Its image would not be kept." in text and "folders" in text
     served.gateway.applied = None
     assert "Nothing would be served." in tried()
+
+
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        ([("Accepted", "False", "No such field."), ("RolledOut", "False", "Follows.")], "No such field."),
+        ([("Available", "False", "0 of 2."), ("RolledOut", "False", "It made no progress.")], "It made no progress."),
+        ([("Theirs", "False", "Another operator's."), ("Accepted", "True", "Understood.")], "Another operator's."),
+        ([("Accepted", "True", "Understood.")], ""),
+        (7, ""),
+    ],
+)
+def test_the_list_says_why_one_failed(conditions: Any, said: str, victor: Client) -> None:
+    if isinstance(conditions, list):
+        conditions = [dict(zip(("type", "status", "message"), one, strict=True)) for one in conditions]
+    status = {"state": "DeploymentFailed", "conditions": conditions}
+    cluster = factories.cluster(type="Kubernetes", observed_at=timezone.now())
+    row = factories.endpoint(of=cluster, status=status)
+    [cells] = Page(victor.get("/endpoints").content).table("endpoints")
+    assert cells[2] == " ".join(f"Deployment failed {said}".split())
+    assert [one["why"] for one in victor.get("/endpoints.json").json()["rows"]] == [said]
+    assert victor.get(f"/endpoints/{row.pk}").status_code == 200
+
+
+def test_a_digest_in_the_name_of_an_image_is_cut_and_can_be_read_in_full(victor: Client) -> None:
+    image = f"registry.invalid/vllm/vllm-openai@sha256:{'0123456789abcdef' * 4}"
+    row = factories.rollout(image=image)
+    for address in ("/endpoints", f"/endpoints/{row.endpoint_id}"):
+        page = Page(victor.get(address).content)
+        assert "vllm-openai@sha256:0123456789ab…" in page.text and image not in page.text
+        assert image in [one.attrs.get("title") for one in page.page.walk()]
 
 
 def test_places_of_the_navigation_look_different() -> None:

@@ -45,12 +45,12 @@ def hours_left(row: Rollout) -> float:
 def test_a_hold_is_said_since_when_until_when_and_by_whom(held: Rollout, olga: Client, victor: Client) -> None:
     page = f"/endpoints/{held.endpoint_id}"
     before = words(olga, page)
-    assert "(rollout 1) is held since 1 h ago until in" in before and "as the document says" in before
+    assert "(rollout 1) began 1 h ago and ends in" in before and "as the document said then" in before
     answer = olga.post(f"/rollouts/{held.pk}/hold", {"amount": "2", "unit": "days"})
     assert answer.status_code == 302 and answer["Location"] == page
     assert 47 < hours_left(held) <= 48
     shown = words(olga, page)
-    assert "as olga said" in shown and "as the document says" not in shown
+    assert "as olga said" in shown and "as the document" not in shown
     assert f"kept until {held.held_until:%Y-%m-%d}" in shown, "also where no round has looked at it since"
     event = AuditEvent.objects.get(action="rollout.hold")
     assert (event.actor, event.object_id) == ("olga", str(held.pk))
@@ -58,6 +58,27 @@ def test_a_hold_is_said_since_when_until_when_and_by_whom(held: Rollout, olga: C
     assert "as olga said" in seen, "a viewer reads it"
     for button in ("Hold it for longer", "End the hold", "Go back to rollout"):
         assert button in shown and button not in seen
+
+
+@pytest.mark.parametrize(
+    ("seconds", "document", "said"),
+    [
+        (3600, None, "after the usual hour"),
+        (3600, "3600", "as the document says"),
+        (600, "600", "as the document says"),
+        (3600, "600", "after the usual hour"),  # it says so since
+        (600, None, "as the document said then"),
+        (600, "soon", "as the document said then"),
+    ],
+)
+def test_how_long_it_is_held_is_said_of_whoever_said_it(
+    seconds: int, document: str | None, said: str, held: Rollout, olga: Client
+) -> None:
+    Rollout.objects.filter(pk=held.pk).update(held_until=held.state_since + timedelta(seconds=seconds))
+    annotations = {"hearth.dev/hold-seconds": document} if document is not None else {}
+    Endpoint.objects.filter(pk=held.endpoint_id).update(annotations=annotations)
+    for address in (f"/endpoints/{held.endpoint_id}", f"/rollouts/{held.pk}/hold"):
+        assert f", {said}." in words(olga, address)
 
 
 def test_less_than_it_was_to_be_is_asked_about_again(held: Rollout, olga: Client) -> None:
