@@ -38,8 +38,8 @@ class NotServed(NotFound):
 def endpoint_scale(fleet: LocalFleet, name: str, replicas: int, *, node: str = "") -> LocalEndpoint:
     """Have so many engines of the endpoint. New ones go to ``node`` where one is named, whoever else has a copy.
 
-    NotServed without such an endpoint, NotFound without such a node; Invalid for a number that cannot be, or a node that
-    takes no engine.
+    NotServed without such an endpoint, NotFound without such a node; Invalid for a number that cannot be, or a
+    node that takes no engine.
     """
     replicas_check(replicas)
     with fleet.store.write() as session:
