@@ -82,7 +82,8 @@ class PolicyForm(StrategyForm):
         required=False,
         min_value=WHOLES["body_bytes"][0],
         max_value=WHOLES["body_bytes"][1],
-        help_text="Greater bodies are refused with 413: some engines never finish with a very long prompt.",
+        help_text="Greater bodies are refused with 413: some engines never finish with a very long prompt. A "
+        "router may have been started with a smaller limit (--body-bytes; 512 KiB in make run): the smaller counts.",
     )
     first_byte_seconds = forms.IntegerField(
         required=False,

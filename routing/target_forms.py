@@ -52,6 +52,7 @@ class StaticForm(TargetForm):
     addresses = forms.CharField(
         required=False,
         max_length=400 * MOST_ADDRESSES,
+        strip=False,  # lines are counted as they are seen
         widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false"}),
         help_text="A name and a URL in each line: engine-1 http://10.0.0.7:8000. With https:// it speaks TLS.",
     )
@@ -59,6 +60,23 @@ class StaticForm(TargetForm):
     def __init__(self, *args: Any, targets: frozenset[str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["cluster"].queryset = clusters_list(targets=targets)  # type: ignore[attr-defined]
+
+    def take(self, errors: Sequence[FieldError], detail: str) -> None:
+        super().take([self._at_line(one) for one in errors], detail)
+
+    def _at_line(self, error: FieldError) -> FieldError:
+        """What is wrong with an address, by the line where it stands."""
+        field, _, rest = error.field.partition(".")
+        number, _, part = rest.partition(".")
+        if field != "addresses" or not number.isdigit():
+            return error
+        lines = self.cleaned_data["addresses"].splitlines()
+        at, text = [(at, line.strip()) for at, line in enumerate(lines, 1) if line.strip()][int(number)]
+        said = f"Line {at}" if "@" in text else f"Line {at}, “{text[:80]}”"  # a password may stand before the @
+        if part == "name":
+            return FieldError(field, error.code, f"{said}: a name has {error.detail}.")
+        wanted = f"expected a name and {error.detail}" if error.detail.startswith("http") else error.detail
+        return FieldError(field, error.code, f"{said}: {wanted}.")
 
     def given(self) -> dict[str, Any]:
         """As REST takes it, without the cluster. A line without a space has no URL, which the service says."""

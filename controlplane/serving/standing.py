@@ -144,5 +144,5 @@ class Standings:
             return each[0]
         ready = sum(one.state == ServingState.READY for one in each)
         state = ServingState.PARTIAL if ready else ServingState.NOT_READY
-        words = f"{ready} of {len(each)} address{'' if len(each) == 1 else 'es'} answer{'s' if ready == 1 else ''}"
+        words = f"{ready} of {len(each)} address{' answers' if len(each) == 1 else 'es answer'}"
         return Standing(ServingState.READY if ready == len(each) else state, detail=words)

@@ -26,10 +26,12 @@ from routing.selectors.policies import policy_of
 from routing.services.publishing import publish_soon
 from routing.services.recordings import recording_forget
 
-READS = "Routers read the beginning of each request to place it. Nothing of it is stored, logged or sent on."
+READS = (
+    "Routers read the beginning of each request to place it. No text of it is stored, logged or told to anybody else."
+)
 RECORDS = (
     "Keyed digests of beginnings, sizes and times of requests are kept for an hour, so that other strategies can be "
-    "tried on them. No text is."
+    "tried on them. Their text is not."
 )
 
 

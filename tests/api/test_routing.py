@@ -57,7 +57,7 @@ def test_it_sets_a_policy_and_shows_it(api: Api, place: str) -> None:
     shown = answer.json()
     assert (shown["version"], shown["published_version"]) == (1, 7)
     assert shown["policy"]["PrefixAwareRoutingConfig"] == PREFIX["PrefixAwareRoutingConfig"]
-    assert "Nothing of it is stored" in shown["notes"][0] and shown["set_by"].startswith("olga")
+    assert "No text of it is stored" in shown["notes"][0] and shown["set_by"].startswith("olga")
     assert api.get(place).json() == shown
     assert AuditEvent.objects.get(action="routing.policy").via == "Api"
 

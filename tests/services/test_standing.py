@@ -95,7 +95,7 @@ def test_of_addresses_routers_alone_know(chat: Endpoint, now: datetime) -> None:
     assert silent.state == "Unknown" and silent.since is not None and silent.since < now
     for left_out, state, words in (
         ((), "Ready", "2 of 2 addresses answer"),
-        (("y",), "Partial", "1 of 2 addresses answers"),
+        (("y",), "Partial", "1 of 2 addresses answer"),
         (("x", "y"), "NotReady", "0 of 2 addresses answer"),
     ):
         heard(now, *left_out)

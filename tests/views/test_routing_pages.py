@@ -148,7 +148,7 @@ def test_the_form_sets_what_it_shows_and_leaves_a_number_that_is_not_wanted_out(
 def test_it_is_tried_before_it_is_set(olga: Client, place: str) -> None:
     answer = olga.post(f"{place}/change", fields(step="preview", strategy="PREFIX_AWARE"))
     page = answer.content.decode()
-    assert answer.status_code == 200 and "PREFIX_AWARE 4096/32" in page and "Nothing of it is stored" in page
+    assert answer.status_code == 200 and "PREFIX_AWARE 4096/32" in page and "No text of it is stored" in page
     assert "The same is in force already" in olga.post(f"{place}/change", fields(step="preview")).content.decode()
     assert not RoutingPolicy.objects.exists()
 
@@ -176,7 +176,7 @@ def test_it_says_at_the_field_what_is_wrong(olga: Client, place: str, changes: d
 
 
 @pytest.mark.parametrize(
-    ("document", "words"), [(LEAST, "no"), (PREFIX, "yes; nothing of them is kept"), (RECORDED, "yes; nothing of them")]
+    ("document", "words"), [(LEAST, "no"), (PREFIX, "yes; no text of them is kept"), (RECORDED, "yes; nothing of them")]
 )
 def test_it_says_whether_requests_are_looked_into(
     victor: Client, place: str, variant: Variant, document: dict[str, Any], words: str

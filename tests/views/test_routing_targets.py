@@ -68,7 +68,8 @@ def test_only_what_routers_reach_of_it_is_ready(olga: Client, chat: Endpoint) ->
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"addresses": "engine"}, "addresses.0.url: http://HOST:PORT"),
+        ({"addresses": "\nengine"}, "Line 2, “engine”: expected a name and http://HOST:PORT or https://HOST:PORT."),
+        ({"addresses": ADDRESSES + "UP http://x:1"}, "Line 4, “UP http://x:1”: a name has lower-case letters"),
         ({"addresses": "a http://user:secret@x"}, "no user and no password"),
         ({"name": "Out Side"}, "lower-case letters"),
         ({"health_path": "live"}, "begins with /"),
