@@ -138,8 +138,10 @@ def _table(request: HttpRequest, found: Report) -> Table:
         Column("hits", "Hits", lambda r: r.counted.hits, numeric=True),
         Column("missed", "Misses", lambda r: r.counted.missed, numeric=True),
         Column("ended", "Never ready", lambda r: r.counted.ended, lambda r: r.counted.ended or None, numeric=True),
-        Column("with_seconds", "Median with", lambda r: r.judged.saving.first, _seconds("first"), numeric=True),
-        Column("without_seconds", "without", lambda r: r.judged.saving.second, _seconds("second"), numeric=True),
+        Column("hit_seconds", "Median of hits", lambda r: r.judged.hit_seconds,
+               lambda r: cells.duration(r.judged.hit_seconds), numeric=True),
+        Column("without_seconds", "Median without", lambda r: r.judged.saving.second,
+               lambda r: cells.duration(r.judged.saving.second), numeric=True),
         Column("basis", "Without is", lambda r: r.judged.basis.value, lambda r: without_words(r.judged)),
         Column("hit_saving_seconds", "Saved by a hit", lambda r: r.judged.hit_saving_seconds, _saving, numeric=True),
         Column("saved_seconds", "Saved in all", lambda r: r.judged.saved_seconds, _saved, numeric=True),
@@ -164,10 +166,6 @@ def _version(row: VersionReport) -> SafeString:
 
 def _worth(row: VersionReport) -> SafeString:
     return cells.pill(*WORTH_WORDS[row.judged.worth])
-
-
-def _seconds(side: str) -> Any:
-    return lambda row: cells.duration(getattr(row.judged.saving, side))
 
 
 def _saving(row: VersionReport) -> SafeString:

@@ -46,6 +46,8 @@ def test_hits_that_are_faster_than_the_launches_before_were_worth_it() -> None:
     assert (found.basis, found.worth, found.hits, found.known) == (Basis.BEFORE, Worth.YES, 40, 44)
     assert len(found.with_cache) == 44, "misses are among those with a cache"
     assert found.hit_saving_seconds == pytest.approx(260, abs=10)
+    assert found.hit_seconds is not None and found.saving.second is not None
+    assert found.hit_saving_seconds == found.saving.second - found.hit_seconds, "one basis in one row"
     assert found.saved_seconds == pytest.approx(260 * 40, rel=0.05)
     assert found.break_even == 1
     assert found.saving.change == pytest.approx(260, abs=15)

@@ -31,9 +31,15 @@ class LaunchVersionReportSerializer(serializers.Serializer[Any]):
     hits = serializers.IntegerField(source="counted.hits")
     missed = serializers.IntegerField(source="counted.missed")
     drawn = serializers.IntegerField(help_text="of the ready ones, what the seconds are of")
+    hit_seconds = serializers.FloatField(source="judged.hit_seconds", allow_null=True, help_text="median of hits")
+    without_seconds = serializers.FloatField(
+        source="judged.saving.second", allow_null=True, help_text="median without: of what 'basis' says"
+    )
     saving_median = LaunchDifferenceSerializer(source="judged.saving")
     saving_p95 = LaunchDifferenceSerializer(source="judged.p95_saving")
-    hit_saving_seconds = serializers.FloatField(source="judged.hit_saving_seconds", allow_null=True)
+    hit_saving_seconds = serializers.FloatField(
+        source="judged.hit_saving_seconds", allow_null=True, help_text="median without less median of hits"
+    )
     saved_seconds = serializers.FloatField(source="judged.saved_seconds", allow_null=True, help_text="of all hits")
     break_even_hits = serializers.IntegerField(
         source="judged.break_even",

@@ -48,8 +48,9 @@ class Judged:
     """One model version. ``with_cache`` are all launches since it was pinned, misses and new nodes among them;
     ``without`` those that ``basis`` says. ``saving`` is without less with: positive is what caching saves.
 
-    ``hit_saving_seconds`` is by how much the median hit is faster than the median launch without; ``saved_seconds``
-    that, for all ``hits``. ``break_even`` is how many hits pay for one copy: its transfer, in seconds saved.
+    ``hit_saving_seconds`` is by how much the median hit (``hit_seconds``) is faster than the median launch without;
+    ``saved_seconds`` that, for all ``hits``. ``break_even`` is how many hits pay for one copy: its transfer, in seconds
+    saved.
     """
 
     basis: Basis
@@ -61,6 +62,7 @@ class Judged:
     hit_share: tuple[float, float] | None
     saving: Difference
     p95_saving: Difference
+    hit_seconds: float | None = None
     hit_saving_seconds: float | None = None
     saved_seconds: float | None = None
     break_even: int | None = None
@@ -76,7 +78,8 @@ def judge(points: Sequence[Point], *, pinned_at: datetime | None, cost: Cost, se
     known = sum(one.missed is not None for one in after)
     with_cache = _seconds(after)
     saving = difference(with_cache, without, 0.5, seed=seed)
-    hit_saving = _less(exact_quantile(without, 0.5), exact_quantile(_seconds(hits), 0.5))
+    hit_seconds = exact_quantile(_seconds(hits), 0.5)
+    hit_saving = _less(saving.second, hit_seconds)
     fetch = exact_quantile(_fetched(before if pinned_at is None else [*before, *_missed(after)]), 0.5)
     break_even = _break_even(cost, hit_saving if pinned_at is not None else fetch)
     return Judged(
@@ -89,6 +92,7 @@ def judge(points: Sequence[Point], *, pinned_at: datetime | None, cost: Cost, se
         hit_share=share_interval(len(hits), known),
         saving=saving,
         p95_saving=difference(with_cache, without, 0.95, seed=seed + 1),
+        hit_seconds=hit_seconds,
         hit_saving_seconds=hit_saving,
         saved_seconds=hit_saving * len(hits) if hit_saving is not None else None,
         break_even=break_even,
