@@ -14,10 +14,12 @@ from django.utils import timezone
 
 from caches import launch_charts
 from caches.domain.launches.period import LONGEST, Period, period_of
+from caches.domain.launches.timeline import seconds_waited
 from caches.domain.launches.words import Cached, EventClass
 from caches.models import Launch
 from caches.selectors.audit import audit_list
 from caches.selectors.launches.lists import Selection, choices, launch_rows, launches_list
+from caches.selectors.launches.observations import observations_by_launch
 from caches.selectors.launches.stats import class_stats, examples, heat
 from caches.selectors.launches.trials import trials_within
 from caches.selectors.nodes import Targets
@@ -111,6 +113,7 @@ def launch(request: HttpRequest, launch_id: UUID, suffix: str = "") -> HttpRespo
     context = {
         "launch": found,
         "phase_lines": phase_table(found),
+        "waited_seconds": seconds_waited(observations_by_launch([found.pk]).get(found.pk, ())),
         "waterfall": launch_charts.waterfall(found) if any(line["pieces"] for line in found.phases) else None,
         "node_there": found.node_id is not None,
         "curl": curl(request, f"launches/{found.pk}"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from caches.domain.launches.observations import Observation, facts_of
-from caches.domain.launches.timeline import Timeline, assemble
+from caches.domain.launches.timeline import Timeline, assemble, seconds_waited
 from caches.domain.launches.words import LaunchState, Mark, Observer, Phase, PhaseState, launch_id
 from tests.domain.launches import after, mark, span, whole
 
@@ -162,6 +162,26 @@ def test_only_attempts_of_the_ensure_step_are_fetch(attempts: list[Observation],
     timeline = assemble([*early, *attempts, mark(Mark.STARTED, 60), mark(Mark.READY, 70)])
     assert timeline.seconds(Phase.WEIGHTS_FETCH) == seconds
     assert timeline.unknown_seconds == 68 - (seconds or 0), "what was waited between is in no phase"
+
+
+@pytest.mark.parametrize(
+    ("attempts", "seconds"),
+    [
+        ([mark(S, 20), mark(E, 25, found="waiting"), mark(S, 30), mark(E, 42, found="hit")], 10),
+        ([mark(S, 20), mark(E, 25, found="waiting"), mark(S, 30), mark(E, 31, found="waiting")], 11),
+        ([mark(S, 20), mark(E, 25, found="failed"), mark(S, 30), mark(E, 42, found="hit")], 0),
+        ([mark(E, 25, found="waiting", seconds=5.0)], 5),
+        ([mark(E, 25, found="waiting")], 0),
+        ([mark(S, 20), mark(E, 25, found="waiting"), mark(S, 80), mark(E, 90, found="hit")], 50),  # ready before
+        ([mark(S, 20), mark(E, 25, found="waiting"), mark(S, 30), mark(E, 42), mark(Mark.PULLED, 24, seconds=3.0)], 7),
+        ([], 0),
+    ],
+)
+def test_what_it_waited_until_weights_could_be_fetched_is_told_of_what_is_in_no_phase(
+    attempts: list[Observation], seconds: float
+) -> None:
+    seen = [mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 2), *attempts, mark(Mark.READY, 70)]
+    assert seconds_waited(seen) == seconds
 
 
 @pytest.mark.parametrize(

@@ -142,10 +142,22 @@ def _weights_fetch(seen: Seen) -> list[Measure]:
     if not ended and not seen.of(Mark.ENSURE_STARTED) and (restarted := seen.first(Mark.RESTARTED)) is not None:
         return [Measure(Observer.CLUSTER, (Stretch(restarted, restarted, 0.0),))]  # the step is not run again
     observer = Observer.ENSURE if any(one.observer is Observer.ENSURE for one in ended) else Observer.CLUSTER
-    return _listed(_by(observer, _attempts(seen, ended)))
+    return _listed(_by(observer, [took for one, took in _attempts(seen, ended) if one.fact("found") != WAITING]))
 
 
-def _attempts(seen: Seen, ended: Sequence[Observation]) -> Iterable[Stretch | None]:
+def waits_of(seen: Seen) -> list[tuple[datetime, datetime]]:
+    """When the ensure step waited until anybody could fetch: each attempt that only asked, and the back-off after it
+    until the next one begins."""
+    starts = [at for one in seen.of(Mark.ENSURE_STARTED) if (at := seen.time(one)) is not None]
+    waits = []
+    for one, took in _attempts(seen, seen.of(Mark.ENSURE_ENDED)):
+        if one.fact("found") == WAITING and took is not None and took.start is not None and took.end is not None:
+            end = took.end
+            waits.append((took.start, min((at for at in starts if at >= end), default=end)))
+    return union(waits)
+
+
+def _attempts(seen: Seen, ended: Sequence[Observation]) -> Iterable[tuple[Observation, Stretch | None]]:
     """Each from the latest start before its end and after the end of the one before; where that is not known, as long
     as it says itself."""
     starts = [at for one in seen.of(Mark.ENSURE_STARTED) if (at := seen.time(one)) is not None]
@@ -154,8 +166,7 @@ def _attempts(seen: Seen, ended: Sequence[Observation]) -> Iterable[Stretch | No
         end = seen.time(one)
         mine = [at for at in starts if end is not None and at <= end + TOLERATED and (before is None or at > before)]
         begun = max((at for at in mine if end is not None and at <= end), default=min(mine, default=None))
-        if one.fact("found") != WAITING:
-            yield _between(begun, end) or (_stretch(seen, one) if one.seconds is not None else None)
+        yield one, _between(begun, end) or (_stretch(seen, one) if one.seconds is not None else None)
         before = end or before
 
 

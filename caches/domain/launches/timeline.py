@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from caches.domain.launches.observations import Observation
-from caches.domain.launches.spans import TOLERATED, Measure, Seen, cuts, measures_of, union
+from caches.domain.launches.spans import TOLERATED, Measure, Seen, cuts, measures_of, union, waits_of
 from caches.domain.launches.words import PHASES, LaunchState, Mark, Observer, Phase, PhaseState
 
 Pieces = Mapping[Phase, list[tuple[datetime, datetime]]]
@@ -97,6 +97,24 @@ def assemble(observations: Iterable[Observation]) -> Timeline:
         end_reason=next((reason for one in seen.of(Mark.ENDED) if (reason := one.fact("reason"))), ""),
         clock_shift_seconds=seen.shift.total_seconds(),
     )
+
+
+def seconds_waited(observations: Iterable[Observation]) -> float:
+    """How long, of what is in no phase, the ensure step waited until the weights could be fetched."""
+    seen = Seen(observations)
+    timeline = assemble(seen.all)
+    until = max((at for at in (timeline.ready_at, timeline.served_at) if at), default=timeline.ended_at)
+    if timeline.started_at is None or until is None or not timeline.unknown_seconds:
+        return 0.0
+    clipped = [(max(a, timeline.started_at), min(b, until)) for a, b in waits_of(seen)]
+    waits = [(a, b) for a, b in clipped if a < b]
+    claimed = [piece for one in timeline.phases for piece in one.pieces]
+    free = (
+        (b - a).total_seconds()
+        for a, b in cuts([*waits, *claimed])
+        if any(c <= a and b <= d for c, d in waits) and not any(c <= a and b <= d for c, d in claimed)
+    )
+    return min(sum(free), timeline.unknown_seconds)
 
 
 def _after(moment: datetime | None, started: datetime | None) -> datetime | None:
