@@ -66,7 +66,8 @@ def gate(gate_type: GateType, value: int, targets: Sequence[Target], *, started_
     if not targets:
         return Gate(GateState.CLOSED, "no node matches the pin", *numbers)
     if ready >= required:
-        return Gate(GateState.OPEN, f"{ready} of {required} required ready", *numbers)
+        nodes = "node" if ready == 1 else "nodes"
+        return Gate(GateState.OPEN, f"{ready} {nodes} ready, {required} required", *numbers)
     if gate_type is GateType.TIMEOUT:
         deadline = started_at + timedelta(seconds=value)
         if now >= deadline:

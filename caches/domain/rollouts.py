@@ -112,8 +112,8 @@ def advance(facts: RolloutFacts) -> Step:
     state = facts.state
     if state in FINAL:
         work = facts.workload
-        if state is RolloutState.DONE and work is not None and work.is_complete:
-            return Step(state, "Complete", _served(work))  # replicas may have changed since
+        if state is RolloutState.DONE and work is not None and work.current:
+            return Step(state, "Complete", _served(work))  # the replicas may have changed since
         return Step(state, str(state), "")
     if facts.superseded and state is not RolloutState.HOLDING:
         return Step(RolloutState.SUPERSEDED, "NewerSpec", "The endpoint's document asks for another version now.")

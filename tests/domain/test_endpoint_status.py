@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from caches.domain.endpoints.specs import read_endpoint
-from caches.domain.endpoints.status import StatusFacts, endpoint_status
+from caches.domain.endpoints.status import StatusFacts, cache_facts, endpoint_status, mirror_status
+from caches.domain.gating import Gate, GateState
 from tests.domain.endpoints import config
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,3 +44,21 @@ def test_a_refused_field_is_named_once(changes: dict[str, Any], field: str, begi
     status, reason, message = said("Accepted", refusals=refusals)
     assert (status, reason) == ("False", "Refused")
     assert message.startswith(begins) and message.count(field) == 1
+
+
+@pytest.mark.parametrize(
+    ("gate", "status", "words"),
+    [
+        (Gate(GateState.CLOSED, "3 of 4 ready", 3, 4), "False", "3 of 4 nodes are warm."),
+        (Gate(GateState.CLOSED, "0 of 1 ready", 0, 1), "False", "0 of 1 node is warm."),
+        (Gate(GateState.OPEN, "4 nodes ready, 4 required", 4, 4), "True", "4 of 4 nodes are warm."),
+        (Gate(GateState.CLOSED, "no node matches the pin", 0, 0), "False", "no node matches the pin"),
+    ],
+)
+def test_a_cache_counts_its_nodes_in_the_same_words_on_its_way_and_when_it_is_warm(
+    gate: Gate, status: str, words: str
+) -> None:
+    facts = cache_facts(gate, moving=True)
+    found = said("WeightsCacheReady", weights=facts)
+    assert (found[0], found[2]) == (status, words)
+    assert mirror_status(facts)["message"] == ("" if status == "True" else words)

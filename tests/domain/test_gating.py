@@ -60,6 +60,10 @@ def test_it_opens_after_its_time_whatever_happened_and_earlier_when_all_are_read
     assert _gate(GateType.TIMEOUT, 60, READY, READY, after=1).state is GateState.OPEN
 
 
+def test_an_open_gate_says_how_many_are_ready_and_how_many_had_to_be() -> None:
+    assert _gate(GateType.COUNT, 2, READY, READY, READY, READY).reason == "4 nodes ready, 2 required"
+
+
 def test_it_counts_the_unknown_apart_and_names_the_commonest_cause() -> None:
     made = _gate(GateType.ALL, 0, READY, UNHEARD, DENIED, Target("e", EntryState.FAILED, "AccessDenied"), REFUSED)
     assert (made.state, made.ready, made.required, made.failed, made.unknown) == (GateState.FAILED, 1, 5, 3, 1)

@@ -24,7 +24,7 @@ from caches.domain.rollouts import (
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 S = RolloutState
-OPEN = Gate(GateState.OPEN, "2 of 2 required ready", 2, 2)
+OPEN = Gate(GateState.OPEN, "2 nodes ready, 2 required", 2, 2)
 CLOSED = Gate(GateState.CLOSED, "1 of 2 ready", 1, 2)
 FAILED = Gate(GateState.FAILED, "2 copies are required and only 1 of 2 can become ready: AccessDenied on n-1", 1, 2, 1)
 SERVES = WorkloadFacts(current=True, wanted=2, updated=2, available=2, total=2)
@@ -69,6 +69,9 @@ def facts(state: RolloutState, **changes: Any) -> RolloutFacts:
         # The next rollout begins while this one holds: what it holds stays held until its time.
         (facts(S.HOLDING, held_until=NOW + timedelta(seconds=1), superseded=True), S.HOLDING, "Held"),
         (facts(S.DONE, superseded=True), S.DONE, "Done"),
+        (facts(S.DONE, workload=SERVES), S.DONE, "Complete"),
+        (facts(S.DONE, workload=replace(SERVES, current=False)), S.DONE, "Done"),
+        (facts(S.FAILED, workload=SERVES), S.FAILED, "Failed"),
     ],
 )
 def test_it_takes_one_step(given_facts: RolloutFacts, state: RolloutState, reason: str) -> None:
@@ -80,6 +83,11 @@ def test_a_hold_ends_at_the_time_it_says() -> None:
     step = advance(facts(S.SWITCHING, workload=SERVES, has_predecessor=True, hold_seconds=90))
     assert step.held_until == NOW + timedelta(seconds=90)
     assert "00:02 UTC" in step.message
+
+
+def test_what_is_done_says_its_replicas_again_when_they_change() -> None:
+    scaled = replace(SERVES, wanted=3, available=1)
+    assert advance(facts(S.DONE, workload=scaled)).message == "1 of 3 replicas serve."
 
 
 def test_the_message_names_the_node_that_cannot_get_ready() -> None:

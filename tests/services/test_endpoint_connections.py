@@ -67,8 +67,11 @@ def test_other_bytes_of_the_same_name_roll_out(served: EndpointWorld, twin: Sour
     assert (rollout.number, rollout.state, rollout.version) == (2, "Warming", new)
     assert rollout.previous is not None and rollout.previous.version == old
     assert {pin.version for pin in served.pins} == {old, new}, "what serves stays"
+    status, _, why = served.condition("ConnectionFollowed")
+    assert status == "False" and "number 2) is on its way" in why
     served.until_served()
     assert served.rollout.state == "Holding" and len(served.gateway.deployments) == 2
+    assert served.condition("ConnectionFollowed")[:2] == ("True", "Followed")
     served.apply()
     served.round()
     assert (served.rollout.number, served.rollout.version) == (3, old), (

@@ -12,10 +12,11 @@ from caches.models import Pin, Rollout, ShownMirror
 from caches.selectors import endpoint_targets
 from caches.services.endpoints.images import FOLDERS
 from caches.services.endpoints.rollouts import rollout_release
+from caches.services.endpoints.rounds import BINDINGS
 from caches.services.pins import pin_remove, pin_update
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.endpoints import EndpointOwner, MirrorKind
-from controlplane.clusters.gateway import Conflict, EventType
+from controlplane.clusters.gateway import Conflict, EventType, Refused
 from controlplane.errors import Clash
 from controlplane.serving.models import Endpoint, Instance
 from tests.services.endpoints import EndpointWorld, unreachable
@@ -328,6 +329,26 @@ def test_somebody_elses_deployment_of_the_name_is_a_problem_and_no_prey(served: 
     assert served.condition("Accepted") == (
         "False", "CannotServe", "It was made by somebody else; Hearth does not touch it."
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "hinted"),
+    [
+        ('deployments.apps is forbidden: User "hearth" cannot get resource "deployments" in API group "apps"', True),
+        ('deployments.apps "chat-small" is forbidden: exceeded quota: few', False),
+    ],
+)
+def test_a_missing_role_is_said_with_the_next_step(served: EndpointWorld, answer: str, hinted: bool) -> None:
+    def refuse(*names: str) -> None:
+        raise Refused(f"The API server does not allow this to Hearth's account. GET /apis/apps: 403 {answer}")
+
+    served.version()
+    served.apply()
+    served.gateway.workload_status = refuse  # type: ignore[method-assign, assignment]
+    served.round()
+    status, reason, message = served.condition("Accepted")
+    assert (status, reason) == ("False", "CannotServe") and answer in message
+    assert message.endswith(f". {BINDINGS}") is hinted
 
 
 def test_the_pins_of_an_endpoint_change_with_it_alone(served: EndpointWorld) -> None:

@@ -85,7 +85,8 @@ def cache_facts(gate: Gate | None, *, moving: bool) -> CacheFacts:
         return CacheFacts("Ready", *numbers)
     if gate.state is GateState.FAILED:
         return CacheFacts("Failed", *numbers, gate.reason)
-    return CacheFacts("Downloading" if moving else "Pending", *numbers, gate.reason)
+    # Over all targets the numbers say it; the gate's own words stand where there is nothing to count.
+    return CacheFacts("Downloading" if moving else "Pending", *numbers, "" if gate.required else gate.reason)
 
 
 def image_facts(gate: Gate, *, moving: bool) -> CacheFacts:
@@ -114,8 +115,13 @@ def _counts(cache: CacheFacts) -> Json:
         "state": cache.state,
         "readyNodes": cache.ready,
         "targetNodes": cache.target,
-        "message": cache.message[:LONGEST_MESSAGE],
+        # One that is ready needs no words.
+        "message": (cache.message or ("" if cache.state == "Ready" else _warm_nodes(cache)))[:LONGEST_MESSAGE],
     }
+
+
+def _warm_nodes(cache: CacheFacts) -> str:
+    return f"{cache.ready} of {cache.target} {'node is' if cache.target == 1 else 'nodes are'} warm."
 
 
 def _state(facts: StatusFacts) -> str:
@@ -177,7 +183,7 @@ def _refusal(error: FieldError) -> str:
 
 
 def _cached(type_: str, cache: CacheFacts) -> tuple[str, str, str, str]:
-    said = cache.message or f"{cache.ready} of {cache.target} nodes are warm."
+    said = cache.message or _warm_nodes(cache)
     return type_, "True" if cache.state == "Ready" else "False", cache.state, said
 
 

@@ -115,9 +115,9 @@ def serving(endpoint: Endpoint) -> Rollout | None:
 
 def rollout_step(*, rollout: Rollout, facts: RolloutFacts) -> Rollout:
     """Take one step, if the rollout still is where the facts saw it; then it is read again."""
-    if facts.state in FINAL:
-        return rollout
     step = advance(facts)
+    if facts.state in FINAL and not step.message:
+        return rollout
     changes = _changes(rollout, step, facts.now)
     if changes:
         with transaction.atomic():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from uuid import UUID
 
@@ -24,6 +25,10 @@ from controlplane.locks import advisory_lock
 from controlplane.serving.models import STATIC_KIND, Endpoint
 
 log = structlog.get_logger(__name__)
+
+BINDINGS = "Create the two role bindings of Hearth in the endpoint's namespace (docs/tutorial.md, step 4)."
+# A quota or an admission rule is a 403 as well, and no role binding helps there.
+_NO_ROLE = re.compile(r": 403 .*\bcannot [a-z]+ resource\b", re.DOTALL)
 
 
 def clusters_with_endpoints() -> list[UUID]:
@@ -83,10 +88,16 @@ def endpoint_round(*, endpoint: Endpoint, gateway: ClusterGateway) -> None:
             outcome = endpoint_serve(endpoint=endpoint, reading=reading, spec=reading.spec, gateway=gateway)
         except (Conflict, Refused) as error:
             # The cluster will not do it: said where people look, and tried again.
-            problem = str(error)[:1000]
+            problem = with_next_step(error)
             outcome = refused_outcome(endpoint, reading)
             outcome = replace(outcome, status=replace(outcome.status, problem=problem))
     endpoint_show(endpoint=endpoint, outcome=outcome, gateway=gateway, now=timezone.now())
+
+
+def with_next_step(error: GatewayError) -> str:
+    """What the cluster answered and, where its roles say no, what a person does about it."""
+    said = str(error)[:1000]
+    return f"{said.rstrip('.')}. {BINDINGS}" if _NO_ROLE.search(said) else said
 
 
 def endpoint_reading(endpoint: Endpoint) -> EndpointReading:

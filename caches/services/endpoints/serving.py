@@ -125,7 +125,12 @@ def endpoint_serve(
 
 def _connection(rollout: Rollout, spec: EndpointSpec) -> str | None:
     """Why the connection that the document names is not read through, "" where it is; None where it names none."""
-    return rollout.connection_problem if rollout.connection_problem or spec.options.connection else None
+    if rollout.connection_problem or not spec.options.connection:
+        return rollout.connection_problem or None
+    on_its_way = rollout.state in BEFORE_SWITCH or rollout.state == RolloutState.SWITCHING
+    if not on_its_way or rollout.previous is None or rollout.previous.connection == rollout.connection:
+        return ""
+    return f"A rollout to what it leads to (number {rollout.number}) is on its way; what serves goes on until then."
 
 
 def _token(endpoint: Endpoint, spec: EndpointSpec, gateway: ClusterGateway, now: datetime) -> str | None:
