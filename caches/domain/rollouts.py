@@ -160,8 +160,10 @@ def _switching(facts: RolloutFacts) -> Step:
     if work.failed:
         return Step(RolloutState.FAILED, "DeploymentFailed", work.failed)
     if not work.is_complete:
-        numbers = f"{work.updated} of {work.wanted} replicas are new, {work.available} serve."
-        return Step(facts.state, "RollingOut", numbers)
+        made = f"{work.updated} of {work.wanted} new replicas made"
+        former = max(work.total - work.updated, 0)
+        left = f", {former} of the former left" if former else ""
+        return Step(facts.state, "RollingOut", f"{made}{left}; {work.available} of all {work.total} serve.")
     if facts.has_predecessor and facts.hold_seconds > 0:
         until = facts.now + timedelta(seconds=facts.hold_seconds)
         return Step(RolloutState.HOLDING, "Held", held_message(until), until)

@@ -85,6 +85,20 @@ def test_a_hold_ends_at_the_time_it_says() -> None:
     assert "00:02 UTC" in step.message
 
 
+@pytest.mark.parametrize(
+    ("work", "says"),
+    [
+        (
+            WorkloadFacts(True, wanted=3, updated=1, available=3, total=4),
+            "1 of 3 new replicas made, 3 of the former left; 3 of all 4 serve.",
+        ),
+        (WorkloadFacts(True, wanted=1, updated=1, total=1), "1 of 1 new replicas made; 0 of all 1 serve."),
+    ],
+)
+def test_a_rollout_tells_the_new_replicas_from_the_former(work: WorkloadFacts, says: str) -> None:
+    assert advance(facts(S.SWITCHING, workload=work)).message == says
+
+
 def test_what_is_done_says_its_replicas_again_when_they_change() -> None:
     scaled = replace(SERVES, wanted=3, available=1)
     assert advance(facts(S.DONE, workload=scaled)).message == "1 of 3 replicas serve."
