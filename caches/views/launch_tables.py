@@ -133,7 +133,8 @@ def _dots(part: Part, most: float) -> SafeString | None:
     few = len(seconds) <= _SAID
     said = ", ".join(map(duration_text, seconds)) if few else f"up to {duration_text(max(seconds))}"
     drawn = dots(seconds, most, lead="Too few for percentiles: ")
-    return format_html('{}<small class="reason">{}: too few</small>', drawn, said)
+    # The words first: they are what stands on the row's line.
+    return format_html('<small class="reason">{}: too few</small>{}', said, drawn)
 
 
 def _missed(line: ClassLine) -> float | None:
