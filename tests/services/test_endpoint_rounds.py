@@ -351,6 +351,32 @@ def test_a_missing_role_is_said_with_the_next_step(served: EndpointWorld, answer
     assert message.endswith(f". {BINDINGS}") is hinted
 
 
+def test_a_deletion_that_the_cluster_refuses_says_what_it_waits_for(served: EndpointWorld) -> None:
+    def refuse(*names: str) -> None:
+        raise Refused('It is not allowed. GET /apis/apps: 403 User "hearth" cannot delete resource "deployments"')
+
+    served.version()
+    served.apply()
+    served.until_served()
+    served.apply()  # the watcher has seen the status
+    served.delete()
+    allowed = served.gateway.delete_served
+    served.gateway.delete_served = refuse  # type: ignore[method-assign, assignment]
+    served.round()
+    status, reason, message = served.condition("Accepted")
+    assert (status, reason) == ("False", "DeletionWaits") and message.startswith(
+        "The deletion waits: It is not allowed."
+    )
+    assert message.endswith(BINDINGS) and served.gateway.finalizer
+    assert (served.status["state"], served.status["replicas"]) == ("DeletionInProgress", 1)
+    written = len(served.gateway.statuses)
+    served.round()
+    assert len(served.gateway.statuses) == written, "it is said once"
+    served.gateway.delete_served = allowed  # type: ignore[method-assign]
+    served.round()
+    assert not served.gateway.finalizer
+
+
 def test_the_pins_of_an_endpoint_change_with_it_alone(served: EndpointWorld) -> None:
     version = served.version()
     served.apply()

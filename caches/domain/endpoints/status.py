@@ -101,7 +101,7 @@ def endpoint_status(facts: StatusFacts, before: Mapping[str, Any]) -> Json:
     status: Json = {
         "state": _state(facts),
         "observedGeneration": facts.generation,
-        "replicas": work.replicas if work else 0,
+        "replicas": work.replicas if work else before.get("replicas", 0) if facts.deleting else 0,
         "selector": ",".join(f"{name}={value}" for name, value in selector(facts.name).items()),
         "conditions": _conditions(facts, before),
     }
@@ -172,7 +172,7 @@ def _accepted(facts: StatusFacts) -> tuple[str, str, str, str]:
     if facts.refusals:
         return "Accepted", "False", "Refused", " ".join(_refusal(error) for error in facts.refusals)
     if facts.problem:
-        return "Accepted", "False", "CannotServe", facts.problem
+        return "Accepted", "False", "DeletionWaits" if facts.deleting else "CannotServe", facts.problem
     return "Accepted", "True", "Understood", "The document is understood."
 
 

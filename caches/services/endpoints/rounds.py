@@ -10,6 +10,7 @@ import structlog
 from django.utils import timezone
 
 from caches.domain.endpoints.specs import GROUP, EndpointReading, read_endpoint
+from caches.domain.endpoints.status import StatusFacts
 from caches.models import EndpointToken, ShownMirror
 from caches.selectors.endpoints import namesake
 from caches.services.endpoints.mirrors import image_mirrors_write
@@ -75,7 +76,7 @@ def endpoint_round(*, endpoint: Endpoint, gateway: ClusterGateway) -> None:
     name = own_name(endpoint)
     if endpoint.deleting_at is not None:
         if FINALIZER in endpoint.finalizers:
-            endpoint_release(endpoint=endpoint, gateway=gateway)
+            _let_go(endpoint, gateway)
         return
     if FINALIZER not in endpoint.finalizers:
         gateway.set_endpoint_finalizer(name, endpoint.uid, True)
@@ -92,6 +93,17 @@ def endpoint_round(*, endpoint: Endpoint, gateway: ClusterGateway) -> None:
             outcome = refused_outcome(endpoint, reading)
             outcome = replace(outcome, status=replace(outcome.status, problem=problem))
     endpoint_show(endpoint=endpoint, outcome=outcome, gateway=gateway, now=timezone.now())
+
+
+def _let_go(endpoint: Endpoint, gateway: ClusterGateway) -> None:
+    """Release it; where the cluster will not have that, its status says what the deletion waits for."""
+    try:
+        endpoint_release(endpoint=endpoint, gateway=gateway)
+    except (Conflict, Refused) as error:
+        now, waits = timezone.now(), f"The deletion waits: {with_next_step(error)}"
+        facts = StatusFacts(endpoint.name, endpoint.generation, now, deleting=True, problem=waits)
+        endpoint_show(endpoint=endpoint, outcome=Outcome(facts), gateway=gateway, now=now)
+        raise
 
 
 def with_next_step(error: GatewayError) -> str:
