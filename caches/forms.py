@@ -15,7 +15,7 @@ from caches.models import GateType, ModelVersion, SourceConnection, VersionState
 from caches.selectors.nodes import Targets, clusters_list
 from caches.services.pins import PinSpec
 from controlplane.accounts.models import Scope
-from controlplane.clusters.models import Cluster, NodePool
+from controlplane.clusters.models import Cluster, ClusterType, NodePool
 
 _LIFETIMES = [("1", "1 day"), ("7", "7 days"), ("30", "30 days"), ("90", "90 days"), ("365", "1 year")]
 
@@ -107,7 +107,13 @@ class EndpointForm(HearthForm):
 
     def __init__(self, *args: Any, targets: Targets = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["cluster"].queryset = clusters_list(targets=targets)  # type: ignore[attr-defined]
+        clusters, field = clusters_list(targets=targets), self.fields["cluster"]
+        field.queryset = clusters  # type: ignore[attr-defined]
+        # The local fleet takes no document: it is not offered, and says so itself to whoever names it.
+        offered = [(one.name, str(one)) for one in clusters if one.type != ClusterType.LOCAL]
+        field.widget.choices = [("", "Choose a cluster"), *offered]
+        if not offered:
+            field.help_text = "None here takes documents. On the local fleet, manage.py fleet serve has a model served."
 
 
 class RolloutHoldForm(HearthForm):

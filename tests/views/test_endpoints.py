@@ -171,6 +171,19 @@ def test_a_digest_in_the_name_of_an_image_is_cut_and_can_be_read_in_full(victor:
         assert image in [one.attrs.get("title") for one in page.page.walk()]
 
 
+def test_only_clusters_that_take_documents_are_offered(olga: Client) -> None:
+    factories.cluster(name="lab", type="Local")
+    page = Page(olga.get("/endpoints/new").content)
+    assert [one.attrs["value"] for one in page.root.one("select", name="cluster").all("option")] == [""]
+    assert "None here takes documents." in page.text
+    refused = olga.post("/endpoints/new", {"cluster": "lab", "step": "preview", "manifest": yaml.safe_dump(config())})
+    assert Page(refused.content).text.count("Nothing would be served.") == 1
+    factories.cluster(name="real", type="Kubernetes")
+    page = Page(olga.get("/endpoints/new").content)
+    assert [one.attrs["value"] for one in page.root.one("select", name="cluster").all("option")] == ["", "real"]
+    assert "None here" not in page.text
+
+
 def test_places_of_the_navigation_look_different() -> None:
     icons = [place.icon for place in PLACES]
     assert len(set(icons)) == len(icons), "each has its own"
