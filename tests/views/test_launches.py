@@ -15,12 +15,13 @@ from django.utils import timezone
 
 from caches import launch_charts
 from caches.domain.launches.period import period_of
-from caches.domain.launches.words import EventClass
+from caches.domain.launches.words import EventClass, Mark
 from caches.models import Launch
 from caches.selectors.launches.stats import EDGES, Example, HeatCell
 from controlplane.audit.models import AuditEvent
 from tests import factories
-from tests.services.launches import put_launches
+from tests.domain.launches import mark
+from tests.services.launches import put_launches, sighting, take_in
 from tests.views.conftest import Stage
 
 
@@ -195,3 +196,15 @@ def test_a_launch_whose_request_nobody_saw_says_so_instead_of_seconds(stage: Sta
     shown = text_of(ada, f"/launches/{seen.pk}")
     assert "first seen" in shown and "How long it took is unknown. Its request was not seen" in shown
     assert "Ready after" not in shown and "Its request" not in text_of(ada, f"/launches/{stage.launch.pk}")
+
+
+def test_what_was_waited_for_weights_is_said_where_no_phase_is(stage: Stage, ada: Client) -> None:
+    assert "waited until" not in text_of(ada, f"/launches/{stage.launch.pk}")
+    (made,) = take_in(
+        sighting(
+            stage.pool.cluster, "waits", mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 1), mark(Mark.ENSURE_STARTED, 1),
+            mark(Mark.ENSURE_ENDED, 2, found="waiting"), mark(Mark.ENSURE_STARTED, 10),
+            mark(Mark.ENSURE_ENDED, 14, found="miss"), mark(Mark.READY, 20),
+        )
+    )  # fmt: skip
+    assert "of these 9 s waited until the weights could be fetched" in text_of(ada, f"/launches/{made.pk}")
