@@ -46,6 +46,11 @@ class Refused(GatewayError):
     changes nothing before somebody did."""
 
 
+class Forbidden(Refused):
+    """The cluster's roles do not give Hearth's account that right: a role binding helps. A quota or an admission rule
+    that says no is a Refused like any other."""
+
+
 class NotApplicable(GatewayError):
     """This kind of cluster has no such thing. Never to be read as Ready."""
 

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from controlplane.clusters.gateway import Conflict, GatewayError, Gone, NotFound, Refused, Throttled, Unreachable
+from controlplane.clusters.gateway import (
+    Conflict,
+    Forbidden,
+    GatewayError,
+    Gone,
+    NotFound,
+    Refused,
+    Throttled,
+    Unreachable,
+)
 from controlplane.clusters.kubernetes.errors import LONGEST_RETRY_SECONDS, Invalid, refusal, retry_after, status_error
 
 NOW = datetime(2026, 11, 29, 12, 0, 0, tzinfo=UTC)
@@ -31,7 +40,8 @@ def conflict_between(*causes: tuple[str, str]) -> dict[str, Any]:
     [
         (400, {"message": "bad"}, Invalid, "bad"),
         (401, {"message": "Unauthorized"}, Refused, "credentials"),
-        (403, {"message": "nodes is forbidden: User x cannot list"}, Refused, "account"),
+        (403, {"message": 'nodes is forbidden: User x cannot list resource "nodes"'}, Forbidden, "account"),
+        (403, {"message": 'pods "x" is forbidden: exceeded quota: few', "reason": "Forbidden"}, Refused, "quota"),
         (404, {"message": 'nodes "n-1" not found', "details": {"name": "n-1"}}, NotFound, "n-1"),
         (409, {"message": "the object has been modified"}, Conflict, "modified"),
         (409, {"message": 'nodes "n-1" already exists', "reason": "AlreadyExists"}, Conflict, "already exists"),

@@ -12,7 +12,7 @@ from django.conf import LazySettings
 from caches.services.endpoints.asking import Answer, Finding, ask, deployment_question, object_question
 from caches.services.endpoints.preview import EndpointPreview, endpoint_preview
 from controlplane.clusters.endpoints import EndpointOwner, WorkloadStatus
-from controlplane.clusters.gateway import Conflict, GatewayError, NotFound, Refused
+from controlplane.clusters.gateway import Conflict, Forbidden, GatewayError, NotFound, Refused
 from controlplane.clusters.models import Cluster, ClusterType
 from controlplane.errors import HearthError, Permanent, Transient
 from tests.domain.endpoints import GONE, config
@@ -20,7 +20,7 @@ from tests.services.endpoints import EndpointWorld, ServingGateway, unreachable
 from tests.services.registries import Registry, use
 
 pytestmark = pytest.mark.django_db
-FORBIDDEN = Refused("The API server does not allow this to Hearth's account. GET /x: 403")
+FORBIDDEN = Forbidden("The API server does not allow this to Hearth's account. GET /x: 403")
 IMAGE = "vllm/vllm-openai:latest"
 
 
@@ -114,6 +114,7 @@ def test_each_kind_of_failure_is_an_answer(error: HearthError | GatewayError, an
     [
         (FORBIDDEN, Answer.UNKNOWN, "its worker does when the document is applied"),
         (Refused("spec.x is not allowed"), Answer.PROBLEM, "spec.x is not allowed"),
+        (Refused("The API server does not allow this: 403 exceeded quota: few"), Answer.PROBLEM, "exceeded quota"),
         (Conflict("spec.image", ("kubectl",)), Answer.PROBLEM, "kubectl holds fields"),
         (NotFound('namespaces "default" not found'), Answer.PROBLEM, "not found"),
     ],

@@ -10,7 +10,7 @@ from django.conf import LazySettings
 from django.utils import timezone
 
 from caches.models import CacheEntry, ModelVersion, PoolLoop
-from caches.services.endpoints.retries import entries_due
+from caches.services.endpoints.retries import entries_retry_denied
 from caches.services.endpoints.versions import REFUSED_AGAIN, version_of
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.documents import Action, EntryState, Reason, SourceType
@@ -41,7 +41,7 @@ def test_only_what_was_denied_through_this_connection_and_is_wanted_is_tried_aga
         factories.entry(on=factories.node(of=pool, name=name.replace(" ", "-")), of=version.artifact, **fields)
     Node.objects.filter(name="without-a-pool").update(pool=None)
     PoolLoop.objects.all().delete()
-    assert entries_due(connection=mine.connection) == 1
+    assert entries_retry_denied(connection=mine.connection) == 1
     assert CacheEntry.objects.get(retry_round=1).node.name == "denied"
     assert PoolLoop.objects.filter(pool=pool, wanted_round__gt=0).exists(), "and its pool is told"
     assert AuditEvent.objects.get(action="connection.retry").after == {"entries": 1}
@@ -69,5 +69,5 @@ def test_a_place_that_was_refused_is_looked_at_again_after_a_while(tmp_path: Pat
 def test_nothing_is_written_where_nothing_was_denied() -> None:
     version = factories.version()
     factories.entry(of=version.artifact, desired=Action.ENSURE)
-    assert entries_due(connection=version.connection) == 0
+    assert entries_retry_denied(connection=version.connection) == 0
     assert not AuditEvent.objects.exists()

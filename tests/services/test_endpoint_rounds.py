@@ -16,7 +16,7 @@ from caches.services.endpoints.rounds import BINDINGS
 from caches.services.pins import pin_remove, pin_update
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.endpoints import EndpointOwner, MirrorKind
-from controlplane.clusters.gateway import Conflict, EventType, Refused
+from controlplane.clusters.gateway import Conflict, EventType, Forbidden, Refused
 from controlplane.errors import Clash
 from controlplane.serving.models import Endpoint, Instance
 from tests.services.endpoints import EndpointWorld, unreachable
@@ -332,15 +332,17 @@ def test_somebody_elses_deployment_of_the_name_is_a_problem_and_no_prey(served: 
 
 
 @pytest.mark.parametrize(
-    ("answer", "hinted"),
+    ("kind", "answer", "hinted"),
     [
-        ('deployments.apps is forbidden: User "hearth" cannot get resource "deployments" in API group "apps"', True),
-        ('deployments.apps "chat-small" is forbidden: exceeded quota: few', False),
+        (Forbidden, 'User "hearth" cannot get resource "deployments" in API group "apps"', True),
+        (Refused, 'deployments.apps "chat-small" is forbidden: exceeded quota: few', False),
     ],
 )
-def test_a_missing_role_is_said_with_the_next_step(served: EndpointWorld, answer: str, hinted: bool) -> None:
+def test_a_missing_role_is_said_with_the_next_step(
+    served: EndpointWorld, kind: type[Refused], answer: str, hinted: bool
+) -> None:
     def refuse(*names: str) -> None:
-        raise Refused(f"The API server does not allow this to Hearth's account. GET /apis/apps: 403 {answer}")
+        raise kind(f"The API server does not allow this to Hearth's account. GET /apis/apps: 403 {answer}")
 
     served.version()
     served.apply()
@@ -353,7 +355,7 @@ def test_a_missing_role_is_said_with_the_next_step(served: EndpointWorld, answer
 
 def test_a_deletion_that_the_cluster_refuses_says_what_it_waits_for(served: EndpointWorld) -> None:
     def refuse(*names: str) -> None:
-        raise Refused('It is not allowed. GET /apis/apps: 403 User "hearth" cannot delete resource "deployments"')
+        raise Forbidden('It is not allowed. GET /apis/apps: 403 User "hearth" cannot delete resource "deployments"')
 
     served.version()
     served.apply()

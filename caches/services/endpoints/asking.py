@@ -16,10 +16,17 @@ from caches.services.connections import connection_source
 from caches.services.endpoints.versions import Place
 from caches.services.images.resolver import ImageResolver
 from controlplane.clusters.endpoints import EndpointOwner
-from controlplane.clusters.gateway import ClusterGateway, Conflict, GatewayError, NotApplicable, NotFound, Refused
+from controlplane.clusters.gateway import (
+    ClusterGateway,
+    Conflict,
+    Forbidden,
+    GatewayError,
+    NotApplicable,
+    NotFound,
+    Refused,
+)
 from controlplane.errors import HearthError, Permanent
 
-FORBIDDEN = "does not allow"  # of what the account of pages may not ask
 BROUGHT = {
     EndpointOwner.HEARTH: "Hearth reconciles the endpoints of this cluster.",
     EndpointOwner.OTHER: "Another operator brought the kinds and reconciles them: Hearth would only observe it.",
@@ -155,6 +162,6 @@ def source_question(place: Place) -> Question:
 
 
 def _refused(about: str, error: GatewayError) -> Finding:
-    forbidden = FORBIDDEN in str(error)
+    forbidden = isinstance(error, Forbidden)
     said = "Hearth's pages may not ask this; its worker does when the document is applied." if forbidden else str(error)
     return Finding(about, Answer.UNKNOWN if forbidden else Answer.PROBLEM, said[:500])

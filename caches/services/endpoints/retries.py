@@ -12,7 +12,7 @@ from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.documents import Action, EntryState, Reason
 
 
-def entries_due(*, connection: SourceConnection) -> int:
+def entries_retry_denied(*, connection: SourceConnection) -> int:
     """Have the nodes try again at once what they were denied through this connection. The number of entries."""
     with transaction.atomic():
         denied = CacheEntry.objects.filter(

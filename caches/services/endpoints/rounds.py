@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from caches.services.endpoints.serving import Outcome, endpoint_serve, name_take
 from caches.services.endpoints.shown import endpoint_show
 from caches.services.endpoints.tokens import tokens_release
 from controlplane.clusters.endpoints import FINALIZER, EndpointOwner
-from controlplane.clusters.gateway import ClusterGateway, Conflict, GatewayError, Refused
+from controlplane.clusters.gateway import ClusterGateway, Conflict, Forbidden, GatewayError, Refused
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.registry import gateway_for
 from controlplane.locks import advisory_lock
@@ -28,8 +27,6 @@ from controlplane.serving.models import STATIC_KIND, Endpoint
 log = structlog.get_logger(__name__)
 
 BINDINGS = "Create the two role bindings of Hearth in the endpoint's namespace (docs/tutorial.md, step 4)."
-# A quota or an admission rule is a 403 as well, and no role binding helps there.
-_NO_ROLE = re.compile(r": 403 .*\bcannot [a-z]+ resource\b", re.DOTALL)
 
 
 def clusters_with_endpoints() -> list[UUID]:
@@ -109,7 +106,7 @@ def _let_go(endpoint: Endpoint, gateway: ClusterGateway) -> None:
 def with_next_step(error: GatewayError) -> str:
     """What the cluster answered and, where its roles say no, what a person does about it."""
     said = str(error)[:1000]
-    return f"{said.rstrip('.')}. {BINDINGS}" if _NO_ROLE.search(said) else said
+    return f"{said.rstrip('.')}. {BINDINGS}" if isinstance(error, Forbidden) else said
 
 
 def endpoint_reading(endpoint: Endpoint) -> EndpointReading:

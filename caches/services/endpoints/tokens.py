@@ -22,7 +22,7 @@ from caches.domain.endpoints.specs import GROUP, EndpointSpec, read_endpoint
 from caches.models import ModelVersion, Pin, SourceConnection
 from caches.models.tokens import EndpointToken
 from caches.services.catalogue import version_delete
-from caches.services.endpoints.retries import entries_due
+from caches.services.endpoints.retries import entries_retry_denied
 from caches.services.token_reading import Unreadable, token_read
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.gateway import ClusterGateway
@@ -78,7 +78,7 @@ def _follow(token: EndpointToken, gateway: ClusterGateway, now: datetime) -> End
         # Together: who is killed before says the token once more, and then asks for the attempts again.
         EndpointToken.objects.filter(pk=token.pk).update(problem=problem, missing=missing, read_at=now, **changes)
         if other:
-            entries_due(connection=token.connection)
+            entries_retry_denied(connection=token.connection)
     token.refresh_from_db(fields=["problem", "missing", "read_at", "content_mac", "written_at"])
     return token
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from controlplane.clusters.gateway import (
     Conflict,
+    Forbidden,
     GatewayError,
     Gone,
     NotFound,
@@ -27,6 +28,8 @@ class Invalid(Refused):
 
 LONGEST_RETRY_SECONDS = 300.0
 MESSAGE_LENGTH = 600
+# Status and reason are those of a quota, too: only the sentence says that it is for want of a role.
+_NO_ROLE = re.compile(r"\bcannot [a-z]+ resource\b")
 _MANAGER = re.compile(r'conflict with "([^"]+)"')
 
 
@@ -36,6 +39,7 @@ def refusal(
     """The error for an HTTP answer of 300 or more. What a Secret's refusal says is left out: it may quote values."""
     document = _document(body)
     message = _message(document, body)
+    no_role = _NO_ROLE.search(message) is not None
     if "/secrets" in path:
         message = str(document.get("reason", ""))
     said = f"{method} {path}: {status} {message}".strip()[:MESSAGE_LENGTH]
@@ -44,7 +48,8 @@ def refusal(
     if status == 401:
         return Refused(f"The API server does not accept Hearth's credentials. {said}")
     if status == 403:
-        return Refused(f"The API server does not allow this to Hearth's account. {said}")
+        kind = Forbidden if no_role else Refused
+        return kind(f"The API server does not allow this to Hearth's account. {said}")
     if status == 404:
         return _not_found(document, path, said)
     if status == 409:
