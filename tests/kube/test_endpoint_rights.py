@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controlplane.clusters.endpoints import CacheMirror, MirrorKind
-from controlplane.clusters.gateway import GatewayError, Kind, NotFound, Refused
+from controlplane.clusters.gateway import Forbidden, GatewayError, Kind, NotFound
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
 from controlplane.clusters.kubernetes.install import documents
@@ -72,7 +72,7 @@ def test_hearth_reads_the_very_secret_that_a_namespace_allows_and_no_other(guard
     def said(namespace: str, name: str) -> str:
         try:
             return gateway.endpoint_secret(namespace, name, "token")
-        except Refused as error:
+        except Forbidden as error:
             assert "hf_x" not in str(error)
             return "refused"
 
@@ -105,7 +105,7 @@ def test_hearth_serves_with_the_rights_it_is_given_and_uses_all_of_them(guarded:
             spec = {"image": "x"} if "Image" in mirror else {"hostPath": "/x"}
             gateway.apply_cache_mirror(CacheMirror(mirror, "default", "m", spec, STATUS))
             gateway.delete_cache_mirror(mirror, "default", "m")
-        with pytest.raises(Refused):
+        with pytest.raises(Forbidden):
             gateway.apply_served(*served())
         with bound(guarded, "hearth-endpoints", "hearth-services"):
             until(lambda: serves(gateway), "the API server has heard of the bindings")

@@ -16,7 +16,16 @@ import urllib3
 from caches.domain.labels import ready_label
 from caches.services.loop.taints import COLD_TAINT
 from controlplane.clusters.documents import ConnectionSpec, Manifest, Origin, SourceType
-from controlplane.clusters.gateway import ImageHolder, Kind, NotFound, ObservedNodeCache, PoolAgent, Refused, Workload
+from controlplane.clusters.gateway import (
+    Forbidden,
+    ImageHolder,
+    Kind,
+    NotFound,
+    ObservedNodeCache,
+    PoolAgent,
+    Refused,
+    Workload,
+)
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
@@ -195,7 +204,7 @@ def test_endpoints_need_a_binding_in_their_namespace(guarded: Guarded) -> None:
     """And then every right of the role is used."""
     hearth = guarded.hearth()
     workload = Workload(namespace="default", name="engine", document=DEPLOYMENT)
-    with pytest.raises(Refused):
+    with pytest.raises(Forbidden):
         hearth.apply_workload(workload)
     with bound(guarded.admin, "hearth-endpoints"):
         recorded = Recorded(hearth.client)
