@@ -99,6 +99,20 @@ class PolicyForm(StrategyForm):
         help_text="PREFIX_AWARE sends a request elsewhere also when so many wait at an instance for the beginning of "
         "their answer. Shortens the longest waits, for some hits; 0: no such bound.",
     )
+    queue_requests = forms.IntegerField(
+        required=False,
+        min_value=WHOLES["queue_requests"][0],
+        max_value=WHOLES["queue_requests"][1],
+        help_text="So many wait at each router while there is no instance for them, for example while one starts from "
+        "zero. One more gets 429 and is told when to come back; 0: nobody waits, all get 503 at once.",
+    )
+    queue_seconds = forms.IntegerField(
+        required=False,
+        min_value=WHOLES["queue_seconds"][0],
+        max_value=WHOLES["queue_seconds"][1],
+        help_text="How long each of them waits before it gets 503. Longer than an instance takes to start, and shorter "
+        "than clients and what stands before the router have patience. Counts for requests that come from now on.",
+    )
 
     @classmethod
     def initial_of(cls, policy: RoutingPolicy) -> dict[str, Any]:

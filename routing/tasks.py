@@ -5,12 +5,13 @@ from __future__ import annotations
 from celery import shared_task
 from django.utils import timezone
 
-from routing.services import intake, publishing, recordings
+from routing.services import intake, policies, publishing, recordings
 
 
 @shared_task(name="routing.publish")
 def publish_configuration() -> None:
     publishing.configuration_publish()
+    policies.recordings_begin()  # publishes by itself
 
 
 @shared_task(name="routing.intake")

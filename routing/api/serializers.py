@@ -41,7 +41,7 @@ class ExtensionsInput(Input):
     hot_fraction = serializers.FloatField(
         required=False, min_value=0.05, max_value=1, help_text="a beginning is hot above this share, over instances"
     )
-    queue_when_saturated = serializers.BooleanField(required=False, help_text="wait for room, up to 30 seconds")
+    queue_when_saturated = serializers.BooleanField(required=False, help_text="at the threshold, wait for room")
     inspect_bodies = serializers.BooleanField(required=False, help_text="false: requests are never looked into")
     record_keys = serializers.BooleanField(
         required=False, help_text="keep keyed digests and sizes of requests for an hour, to try strategies on"
@@ -63,6 +63,19 @@ class ExtensionsInput(Input):
         min_value=WHOLES["unanswered_threshold"][0],
         max_value=WHOLES["unanswered_threshold"][1],
         help_text="PREFIX_AWARE goes elsewhere also when so many wait for their first byte at an instance; 0: never",
+    )
+    queue_requests = serializers.IntegerField(
+        required=False,
+        min_value=WHOLES["queue_requests"][0],
+        max_value=WHOLES["queue_requests"][1],
+        help_text="wait at a router while there is no instance for them; one more gets 429 with Retry-After, and with "
+        "0 all get 503 at once",
+    )
+    queue_seconds = serializers.IntegerField(
+        required=False,
+        min_value=WHOLES["queue_seconds"][0],
+        max_value=WHOLES["queue_seconds"][1],
+        help_text="how long each of them waits before it gets 503",
     )
 
 
@@ -143,8 +156,8 @@ class RoutedInstanceSerializer(RoutedObject):
     ready = serializers.BooleanField(allow_null=True, help_text="null: nobody knows now, see state")
     state = serializers.ChoiceField(
         source="standing.state",
-        choices=["Ready", "NotReady", "Unknown"],
-        help_text="Unknown: its cluster, or of an address every router, is silent",
+        choices=["Ready", "NotReady", "Terminating", "Unknown"],
+        help_text="Terminating: it gets no new request; Unknown: its cluster, or of an address every router, is silent",
     )
     unknown_since = serializers.DateTimeField(
         source="standing.since", allow_null=True, help_text="null: it is known, or nobody ever said"
@@ -152,6 +165,8 @@ class RoutedInstanceSerializer(RoutedObject):
     last_known = serializers.CharField(
         source="standing.last_known", allow_null=True, help_text="what an Unknown one was; null: it is known"
     )
+    wait_reason = serializers.CharField(help_text="why its pod does not run what it should; empty: no wait")
+    wait_message = serializers.CharField(help_text="the cluster's own words for it")
     in_flight = serializers.IntegerField(allow_null=True, help_text="over all routers; null: no router says")
     ejected_by = serializers.IntegerField(
         allow_null=True, help_text="routers that leave it out for its failures; null: no router says"

@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 HEAD_BYTES, HEADERS = 64 * 1024, 128
 HEAD_SECONDS, BODY_SECONDS, IDLE_SECONDS, LINGER_SECONDS = 15.0, 300.0, 75.0, 2.0
-AHEAD_REQUESTS = 16  # of a client that sends on without waiting for answers
+UNREAD_SECONDS = 300.0  # of a client that takes nothing of what it asked for
+AHEAD_REQUESTS, AHEAD_BYTES = 16, 8 * 1024 * 1024  # of a client that sends on without waiting for answers
 HEADS_TRIED = 4  # of a connection whose requests never begin alike
 
 # Heads that say how the message goes on in another way than by a length, or are answered before it is whole.
@@ -47,12 +48,13 @@ class KnownRequest(NamedTuple):
 
 class Client(asyncio.Protocol):
     """``deadline``: when the router stops waiting for the client (its own clock), 0 while it is the router that works;
-    ``answer_by``: when it stops waiting for an instance's first byte, 0 while it does not."""
+    ``answer_by``: when it stops waiting for an instance's first byte, 0 while it does not. ``read_by``: until when the
+    client must have taken some of what waits for it."""
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
         self.congested = False
-        self.deadline = self.answer_by = 0.0
+        self.deadline = self.answer_by = self.read_by = 0.0
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[tuple[Request | Refusal, bool, bool]] = deque()
@@ -89,11 +91,14 @@ class Client(asyncio.Protocol):
             self._transport.abort()
 
     def is_overdue(self, now: float) -> bool:
-        return 0 < self.deadline < now or 0 < self.answer_by < now
+        return 0 < self.deadline < now or 0 < self.answer_by < now or 0 < self.read_by < now
 
     def expire(self, now: float) -> None:
         """Somebody waited long enough: an instance that says nothing is left, a request that began and does not go on
-        is told so behind the answers that it waits for, a silent connection is closed."""
+        is told so behind the answers that it waits for, a connection is closed that is silent or takes nothing."""
+        if 0 < self.read_by < now:
+            self.abort()
+            return
         if 0 < self.answer_by < now and self._exchange is not None:
             self.answer_by = 0.0
             self._exchange.too_slow()
@@ -129,11 +134,12 @@ class Client(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.congested = True
+        self.read_by = self.shared.now() + UNREAD_SECONDS
         if self._exchange:
             self._exchange.pause()
 
     def resume_writing(self) -> None:
-        self.congested = False
+        self.congested, self.read_by = False, 0.0
         if self._exchange:
             self._exchange.resume()
 
@@ -200,11 +206,13 @@ class Client(asyncio.Protocol):
         self._pace()
 
     def _count_head(self, size: int) -> None:
-        """A line that has not ended yet is held by the parser: count what goes in."""
-        if self._in_head:
-            self._fed_bytes += size
-            if self._fed_bytes > HEAD_BYTES:
-                self._refuse(HEAD_TOO_LARGE)
+        """A line that has not ended yet is held by the parser: count what goes in. Behind the head it is what brings
+        nothing of the body, extensions of chunks and trailers."""
+        if not self._began and not self._in_head:
+            return
+        if self._fed_bytes + (size if self._in_head else 0) > HEAD_BYTES:
+            self._refuse(HEAD_TOO_LARGE)
+        self._fed_bytes += size
 
     # what the parser does
 
@@ -266,6 +274,7 @@ class Client(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         self._owes_continue = False  # it did not wait
+        self._fed_bytes = 0
         self._body.append(data)
         self._body_bytes += len(data)
         if self._body_bytes > self.shared.body_bytes:
@@ -340,7 +349,8 @@ class Client(asyncio.Protocol):
             self._transport.write_eof()
             self.deadline = self.shared.now() + LINGER_SECONDS
         else:
-            self._transport.close()
+            self._transport.close()  # once it has taken all
+            self.deadline = self.shared.now() + UNREAD_SECONDS
 
     def _proceed(self) -> None:
         if self._exchange is not None or not self._waiting or self._transport is None:
@@ -365,8 +375,12 @@ class Client(asyncio.Protocol):
         """Read no further ahead than a few requests; a client that waits may be silent for a while."""
         if self._transport is None or self._last or self._transport.is_closing():
             return
-        if (self._waiting or self._paused) and (ahead := len(self._waiting) >= AHEAD_REQUESTS) != self._paused:
+        if (self._waiting or self._paused) and (ahead := self._is_far_ahead()) != self._paused:
             self._paused = ahead
             (self._transport.pause_reading if ahead else self._transport.resume_reading)()
         if self._exchange is None and not self._waiting and not self._began:
             self.deadline = self.shared.now() + IDLE_SECONDS
+
+    def _is_far_ahead(self) -> bool:
+        held = sum(len(one.body) for one, _, _ in self._waiting if isinstance(one, Request))
+        return len(self._waiting) >= AHEAD_REQUESTS or held > AHEAD_BYTES

@@ -6,6 +6,7 @@ The control plane publishes it; a router keeps the last one in a file, so that i
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from collections.abc import Mapping
@@ -14,7 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from routing.domain.placement import Member
-from routing.domain.policies import PolicyRefused, RoutingPolicy, read_policy
+from routing.domain.policies import PolicyRefused, RoutingExtensions, RoutingPolicy, read_policy
+
+log = logging.getLogger(__name__)
 
 MOST_VERSION = 2**48  # as the control plane has it: a version above all others could never be followed by another
 
@@ -132,12 +135,25 @@ def _variant(data: Mapping[str, Any]) -> VariantConfig:
     return VariantConfig(
         _name(data["name"]),
         _finite(data.get("weight", 1)),
-        read_policy(data.get("policy", {})),
+        read_policy(_known(data.get("policy", {}))),
         frozenset(int(one, 16) for one in data.get("hot", ())),
         tuple(_instance(one) for one in data["instances"]),
         max(0, int(queue.get("requests", 0))),
         _finite(queue.get("seconds", 30.0)),
     )
+
+
+def _known(policy: Any) -> Mapping[str, Any]:
+    """Without parameters that only a newer control plane knows: while routers are upgraded, those of before have to
+    follow what becomes of instances."""
+    extensions = policy.get("RoutingExtensions")
+    if not isinstance(extensions, Mapping) or not (unknown := set(extensions) - set(RoutingExtensions.__slots__)):
+        return dict(policy)
+    log.warning(
+        "a policy has parameters that this router does not know: %s", ", ".join(sorted(map(str, unknown)))[:200]
+    )
+    known = {name: value for name, value in extensions.items() if name not in unknown}
+    return {**policy, "RoutingExtensions": known}
 
 
 def _name(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -23,13 +24,12 @@ if TYPE_CHECKING:
     from routing.dataplane.client import Client
 
 ATTEMPTS = 3
+QUEUE_BYTES = 256 * 1024 * 1024  # of bodies that wait in one queue
+LONGEST_RETRY = 30  # seconds that somebody is told to stay away
 _TRY_NEXT = frozenset({502, 503, 504})
 _WITH_BODY = frozenset({b"POST", b"PUT", b"PATCH"})
 NOBODY = Refusal(
     503, "routing:instances:none", "no instance of this endpoint can take requests now", "Try again shortly.", 2
-)
-FULL = Refusal(
-    429, "routing:queue:full", "too many requests wait for an instance of this endpoint", "Try again shortly.", 5
 )
 UNREACHABLE = Refusal(
     502, "routing:instances:unreachable", "no instance could be reached, or none answered", "Try again.", 1
@@ -83,10 +83,11 @@ class Exchange:
         self._next()
 
     def _wait(self, variant: Variant) -> None:
-        if len(variant.waiting) >= variant.config.queue_requests:
-            self.refuse(FULL)
+        waiting, size = variant.waiting, len(self._request.body)
+        if len(waiting) >= variant.config.queue_requests or waiting.bytes + size > QUEUE_BYTES:
+            self.refuse(_full(waiting.until(self._asked_at) - self._asked_at))
             return
-        variant.waiting.add(self, self._asked_at + variant.config.queue_seconds)
+        waiting.add(self, self._asked_at + variant.config.queue_seconds, size)
         variant.figures.queued += 1
         variant.figures.most_queued = max(variant.figures.most_queued, len(variant.waiting))
 
@@ -387,3 +388,9 @@ class Exchange:
         if self._lease is not None:
             self._lease.release()
             self._lease = None
+
+
+def _full(seconds: float) -> Refusal:
+    """``seconds`` until the one at the front has waited long enough: there is room then, if not before."""
+    detail, step = "too many requests wait for an instance of this endpoint", "Try again when Retry-After is over."
+    return Refusal(429, "routing:queue:full", detail, step, max(1, min(LONGEST_RETRY, math.ceil(seconds))))

@@ -11,6 +11,7 @@ _OF_ONE_CONNECTION = frozenset({
     b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     b"content-length", b"http2-settings", b"expect", b"proxy-authorization", b"proxy-authenticate",
 })  # fmt: skip
+_NEVER_DROPPED = frozenset({b"host"})  # an instance would refuse the request for want of it
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
@@ -22,7 +23,7 @@ def passed_on(headers: Iterable[Header]) -> list[Header]:
     dropped: frozenset[bytes] | set[bytes] = _OF_ONE_CONNECTION
     for low, _, value in lowered:
         if low == b"connection":
-            dropped = dropped | {token.strip().lower() for token in value.split(b",")}
+            dropped = dropped | {token.strip().lower() for token in value.split(b",")} - _NEVER_DROPPED
     return [(name, value) for low, name, value in lowered if low not in dropped]
 
 

@@ -21,9 +21,10 @@ from routing.domain.recordings import DEEPEST
 from routing.domain.requests import KINDS, RequestKind, opening, parts
 
 _ENDPOINT = re.compile(r"/endpoints/([^/?]{1,400})(/[^?]*)?(\?.*)?")
+_ABSOLUTE = re.compile(r"https?://[^/?#]*(?=[/?#]|$)", re.IGNORECASE)  # as RFC 9112, 3.2.2, has it of any server
 _INVOCATIONS = ("/invocations", "/invocations-response-stream")
 TENANT, TARGET_VARIANT = b"x-amzn-sagemaker-prefix-aware-id", b"x-amzn-sagemaker-target-variant"
-_TENANT_ID = re.compile(r"\S[\x20-\x7e]{0,63}")
+_TENANT_ID = re.compile(r"[\x21-\x7e][\x20-\x7e]{0,63}")
 KEY_CHARACTERS = 512
 INVOCATION_BYTES = 6 * 1024 * 1024  # what the managed feature takes
 
@@ -82,6 +83,8 @@ class Asked:
 def asked_for(request: Request) -> Asked | Refusal:
     """Never raises for anything that a client can send."""
     text = request.target.decode("latin-1")
+    if not text.startswith("/") and (absolute := _ABSOLUTE.match(text)):
+        text = text[absolute.end() :]
     wanted, tenant = request.header(TARGET_VARIANT), request.header(TENANT)
     if match := _ENDPOINT.fullmatch(text):
         path = match[2] or ""
@@ -93,7 +96,7 @@ def asked_for(request: Request) -> Asked | Refusal:
         )  # fmt: skip
     if text.startswith("/v1/"):
         path = text.partition("?")[0]
-        return Asked(None, path, KINDS.get(path, RequestKind.RAW), request.target, wanted, tenant)
+        return Asked(None, path, KINDS.get(path, RequestKind.RAW), text.encode("latin-1"), wanted, tenant)
     return Refusal(404, "routing:request:unknown-path", "nothing is served at this address", _PATHS)
 
 

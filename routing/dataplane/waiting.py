@@ -21,18 +21,25 @@ class Waiting:
     """One variant's queue. One thread."""
 
     def __init__(self) -> None:
-        self._until: dict[Waiter, float] = {}
+        self._until: dict[Waiter, tuple[float, int]] = {}
         self._waking = False
+        self.bytes = 0  # that those who wait hold
 
     def __len__(self) -> int:
         return len(self._until)
 
-    def add(self, waiter: Waiter, until: float) -> None:
-        self._until[waiter] = until
+    def add(self, waiter: Waiter, until: float, size: int = 0) -> None:
+        """``size``: bytes that it holds meanwhile."""
+        self._until[waiter] = until, size
+        self.bytes += size
+
+    def until(self, otherwise: float) -> float:
+        """When the one at the front has waited long enough."""
+        return next(iter(self._until.values()), (otherwise, 0))[0]
 
     def discard(self, waiter: Waiter) -> None:
         """It left, or was placed."""
-        self._until.pop(waiter, None)
+        self.bytes -= self._until.pop(waiter, (0.0, 0))[1]
 
     def wake(self) -> None:
         """There may be room: look from the loop, not from within whatever made it."""
@@ -60,4 +67,4 @@ class Waiting:
             waiter.give_up()
 
     def _overdue(self, now: float) -> Iterator[Waiter]:
-        return (waiter for waiter, until in self._until.items() if until < now)
+        return (waiter for waiter, (until, _) in self._until.items() if until < now)

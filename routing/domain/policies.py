@@ -18,6 +18,8 @@ WHOLES: Mapping[str, tuple[int, int]] = {
     "body_bytes": (1024, 64 * 1024 * 1024),
     "first_byte_seconds": (1, 3600),
     "unanswered_threshold": (0, 1024),
+    "queue_requests": (0, 4096),
+    "queue_seconds": (1, 600),
 }
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 
@@ -70,6 +72,8 @@ class RoutingExtensions:
     ``first_byte_seconds``: an instance that has not begun to answer by then is left, and the client told so (504).
     ``unanswered_threshold``: PREFIX_AWARE sends a request elsewhere also when so many wait for the beginning of their
     answer at an instance: its longest waits get shorter, for some hits. 0 for no such bound, as the managed feature.
+    ``queue_requests``: so many wait at a router while the variant has no instance for them, ``queue_seconds`` each;
+    one more is refused (429), and with 0 nobody waits (503).
     """
 
     adaptive_depth: bool = True
@@ -83,6 +87,8 @@ class RoutingExtensions:
     body_bytes: int = 64 * 1024 * 1024
     first_byte_seconds: int = 600
     unanswered_threshold: int = 0
+    queue_requests: int = 256
+    queue_seconds: int = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,9 @@ def read_policy(document: Mapping[str, Any]) -> RoutingPolicy:
     if extensions.record_keys and not extensions.inspect_bodies:
         detail = "recording reads the beginning of requests: allow it with inspect_bodies"
         problems.append(PolicyProblem("RoutingExtensions.record_keys", "routing:policy:nothing-to-record", detail))
+    if extensions.queue_when_saturated and not extensions.queue_requests:
+        detail = "with queue_when_saturated at least one request must be allowed to wait"
+        problems.append(PolicyProblem("RoutingExtensions.queue_requests", "routing:policy:nobody-waits", detail))
     if problems:
         raise PolicyRefused(tuple(problems))
     return RoutingPolicy(strategy, config, extensions, notes)

@@ -12,10 +12,6 @@ from typing import Any
 from routing.domain.policies import RoutingPolicy, policy_differences, policy_document
 
 Json = Mapping[str, Any]
-# A request for a variant without any instance waits for the first: so one that was scaled to none can come back.
-QUEUE = {"requests": 256, "seconds": 30.0}
-NO_QUEUE = {"requests": 0, "seconds": 30.0}
-
 
 _PLACE = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9_][A-Za-z0-9_.-]*):([0-9]{1,5})", re.ASCII)
 
@@ -94,7 +90,7 @@ def _variant(variant: PublishedVariant) -> dict[str, Any]:
         "policy": policy_document(variant.policy),
         "policy_version": variant.policy_version,
         "membership_version": variant.membership_version,
-        "queue": QUEUE if variant.waits else NO_QUEUE,
+        "queue": _queue(variant),
         "hot": sorted(variant.hot),
         "hot_version": variant.hot_version,
         "instances": [
@@ -104,6 +100,12 @@ def _variant(variant: PublishedVariant) -> dict[str, Any]:
             for one in sorted(variant.copies, key=lambda one: one.id)
         ],
     }
+
+
+def _queue(variant: PublishedVariant) -> dict[str, int]:
+    """Requests for a variant without any instance wait for the first: so one that was scaled to none can come back."""
+    extensions = variant.policy.extensions
+    return {"requests": extensions.queue_requests if variant.waits else 0, "seconds": extensions.queue_seconds}
 
 
 def digest_of(document: Json) -> str:
@@ -148,7 +150,7 @@ def _differences(old: Json | None, new: Json | None) -> Iterator[tuple[str, str]
     if old is None:
         yield "Endpoint", f"new, {len(new['instances'])} instances, {named_policy(new['policy'])}"
         return
-    if old["policy"] != new["policy"]:
+    if policy_differences(old["policy"], new["policy"]):  # a parameter that is new in Hearth changes nothing by itself
         yield "Policy", _policy(old["policy"], new["policy"])
     if old["weight"] != new["weight"]:
         yield "Weight", f"{old['weight']:g} → {new['weight']:g}"

@@ -10,9 +10,12 @@ from uuid import UUID
 
 from django.db import transaction
 
-from controlplane.audit.services import Actor, audit_write
+from controlplane.audit.services import SYSTEM, Actor, audit_write
+from controlplane.clusters.local.serving import RECORD_KEYS_ANNOTATION
+from controlplane.clusters.models import ClusterType
 from controlplane.errors import FieldError, Invalid, Missing, Stale
 from controlplane.serving.models import Variant
+from controlplane.serving.services import DEFAULT_VARIANT
 from routing.domain.policies import (
     PolicyRefused,
     RoutingStrategy,
@@ -33,6 +36,7 @@ RECORDS = (
     "Keyed digests of beginnings, sizes and times of requests are kept for an hour, so that other strategies can be "
     "tried on them. Their text is not."
 )
+ASKED_FOR = "The endpoint was made with the wish that its keys are recorded, so this was set when it was first seen."
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +79,15 @@ def policy_preview(*, variant: Variant, document: Mapping[str, Any]) -> PolicyPr
 
 
 def policy_set(
-    *, actor: Actor, variant_id: UUID, document: Mapping[str, Any], if_updated_at: datetime | None = None
+    *,
+    actor: Actor,
+    variant_id: UUID,
+    document: Mapping[str, Any],
+    if_updated_at: datetime | None = None,
+    if_first: str = "",
 ) -> RoutingPolicy:
-    """Put a policy in force in every router. The same again makes no new version.
+    """Put a policy in force in every router. The same again makes no new version. ``if_first``: only where nobody has
+    set one, for the reason that it says.
 
     Raises errors.Invalid; Stale when another version is in force than the one of ``if_updated_at``.
     """
@@ -91,6 +101,8 @@ def policy_set(
                 "Somebody changed the policy since you read it.",
                 next_step="Read it again, look at what changed, and send the change with the new ETag.",
             )
+        if if_first and newest is not None:
+            return newest
         before, after = policy_of(variant.endpoint, newest), policy_document(policy)
         if newest is not None and policy_document(before) == after:
             return newest
@@ -99,7 +111,7 @@ def policy_set(
             version=newest.version + 1 if newest is not None else 1,
             strategy=policy.strategy.value,
             document=after,
-            notes=list(notes_on(policy)),
+            notes=[*([if_first] if if_first else ()), *notes_on(policy)],
             set_by=str(actor.name)[:150],
         )
         audit_write(
@@ -110,12 +122,30 @@ def policy_set(
             object_name=f"{variant.endpoint.full_name} {variant.name}",
             before={"version": newest.version if newest is not None else 0, **policy_document(before)},
             after={"version": made.version, **after},
-            message=" ".join(one for one in _looks(policy) if one not in _looks(before)),
+            message=" ".join([*([if_first] if if_first else ()), *_news(before, policy)]),
         )
         publish_soon()
         if before.extensions.record_keys and not policy.extensions.record_keys:
             transaction.on_commit(lambda: recording_forget(variant=variant), robust=True)
     return made
+
+
+def recordings_begin() -> int:
+    """Turn recording on for endpoints of the local fleet that were made with that wish, where nobody has set a policy:
+    once, and as audited as anybody's. How many."""
+    rows = Variant.objects.filter(
+        name=DEFAULT_VARIANT,
+        endpoint__cluster__type=ClusterType.LOCAL,
+        endpoint__annotations__contains={RECORD_KEYS_ANNOTATION: "true"},
+        endpoint__gone_at__isnull=True,
+        routing_policies__isnull=True,
+    ).select_related("endpoint")
+    found = list(rows)
+    for variant in found:
+        document = policy_document(policy_of(variant.endpoint, None))
+        document["RoutingExtensions"]["record_keys"] = True
+        policy_set(actor=SYSTEM, variant_id=variant.pk, document=document, if_first=ASKED_FOR)
+    return len(found)
 
 
 def reads_requests(policy: Policy) -> bool:
@@ -131,6 +161,11 @@ def notes_on(policy: Policy) -> tuple[str, ...]:
 def _looks(policy: Policy) -> tuple[str, ...]:
     reads, records = reads_requests(policy), policy.extensions.record_keys
     return (*((READS,) if reads else ()), *((RECORDS,) if records else ()))
+
+
+def _news(before: Policy, after: Policy) -> list[str]:
+    said = _looks(before)
+    return [one for one in _looks(after) if one not in said]
 
 
 def _locked(variant_id: UUID) -> Variant:

@@ -33,6 +33,9 @@ pytestmark = pytest.mark.django_db
         {**PREFIX, "RoutingExtensions": {"inspect_bodies": False}},
         {**PREFIX, "RoutingExtensions": {"inspect_bodies": "yes"}},
         {**PREFIX, "RoutingExtensions": {"queue_when_saturated": None}},
+        {**PREFIX, "RoutingExtensions": {"queue_requests": 10**400}},
+        {**PREFIX, "RoutingExtensions": {"queue_seconds": "30"}},
+        {**PREFIX, "RoutingExtensions": {"queue_when_saturated": True, "queue_requests": 0}},
     ],
 )
 def test_it_refuses_and_says_why(api: Api, place: str, body: Any) -> None:

@@ -139,6 +139,7 @@ def test_an_endpoint_is_served_seen_and_ended(here: Here) -> None:
     found = here.endpoint()
     assert found.of == EndpointName("InferenceEndpointConfig", "local", "chat") and found.generation == 1
     assert found.spec == {"modelName": "ember", "replicas": 2, "nodeSelector": {"hearth.dev/pool": "pool-a"}}
+    assert found.annotations == {"hearth.dev/digest": DIGEST}, "nothing is recorded unless somebody asks for it"
     assert (found.status["state"], found.status["readyReplicas"]) == ("DeploymentComplete", 2)
     assert here.events().count("Scheduled") == here.events().count("Ready") == 2
     assert [one.message for one in here.told() if one.reason == "Ensured"] == ['{"found": "hit"}'] * 2

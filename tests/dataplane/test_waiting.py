@@ -6,8 +6,13 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
+from routing.dataplane import exchange
 from routing.dataplane.exposing import exposition
+from routing.dataplane.router import Shared
 from tests.dataplane.engines import Call
+from tests.dataplane.test_strict import Clock
 from tests.dataplane.world import PREFIX, Wire, World, chat, request, run, until, world
 
 QUEUE = {"requests": 3, "seconds": 300.0}
@@ -58,8 +63,46 @@ async def test_one_too_many_is_told_to_come_back() -> None:
         publish(here, NONE)
         await asking(here, 3, 3)
         reply = await here.ask("POST", "/v1/chat/completions", chat("one more"))
-        assert reply.status == 429 and int(reply.headers["retry-after"]) > 0
+        assert reply.status == 429 and reply.headers["retry-after"] == "30", "never longer, whatever the policy says"
         assert json.loads(reply.body)["error"]["code"] == "routing:queue:full" and queued(here) == 3
+
+
+@run
+async def test_it_is_told_when_there_will_be_room() -> None:
+    """Once the one at the front has waited long enough."""
+    clock = Clock()
+    async with world(shared=Shared(now=clock)) as here:
+        publish(here, NONE, queue={"requests": 2, "seconds": 20.0})
+        await asking(here, 1, 1)
+        clock.now += 12.5
+        await asking(here, 1, 2)
+        said = []
+        for wait in (0.0, 7.0, 3.0):
+            clock.now += wait
+            reply = await here.ask("POST", "/v1/chat/completions", chat("one more"))
+            assert reply.status == 429
+            said.append(reply.headers["retry-after"])
+        assert said == ["8", "1", "1"]
+
+
+def test_bodies_that_wait_are_bounded_whatever_the_policy_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "QUEUE_BYTES", 2 * len(chat("talk 0")))
+    _bounded()
+
+
+@run
+async def _bounded() -> None:
+    async with world() as here:
+        publish(here, NONE)
+        wires = await asking(here, 2, 2)
+        assert (await here.ask("POST", "/v1/chat/completions", b"{")).status == 429 and queued(here) == 2
+        wires[0].leave()
+        await until(lambda: queued(here) == 1, "it left")
+        wires += await asking(here, 1, 2)
+        publish(here, everybody(here))
+        assert [(await wire.reply()).status for wire in wires[1:]] == [200, 200]
+        waiting = here.shared.fleet.endpoints["chat"].variants["default"].waiting
+        assert waiting.bytes == 0
 
 
 @run

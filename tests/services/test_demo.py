@@ -22,6 +22,7 @@ from caches.services.pins import pin_remove
 from caches.sources.headers import safetensors_header_bytes, safetensors_parameters
 from caches.sources.secrets import read_secret
 from controlplane.accounts.models import User
+from controlplane.audit.models import AuditEvent
 from controlplane.clusters.endpoints import ObservedEndpoint
 from controlplane.clusters.gateway import Kind
 from controlplane.clusters.local.fleet import LocalFleet
@@ -83,6 +84,9 @@ def test_it_makes_everything_once(state: Path, s3_server: S3) -> None:
     (served,) = LocalGateway(state / "fleet").list(Kind.ENDPOINT).items
     assert isinstance(served, ObservedEndpoint) and served.of.name == "chat"
     assert served.annotations["hearth.dev/digest"] == versions.get(model__name="flicker-3m").artifact.digest  # type: ignore[union-attr]
+    assert served.annotations["hearth.dev/record-keys"] == "true", "a replay has something to show from the beginning"
+    trail = AuditEvent.objects.get(action="fleet.serve")
+    assert (trail.after or {})["record_keys"] is True
     assert set(SourceConnection.objects.values_list("state", flat=True)) == {"Reachable"}
     before = set(Operation.objects.values_list("pk", flat=True))
     said = bootstrap()

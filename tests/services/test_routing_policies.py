@@ -9,12 +9,13 @@ from django.utils import timezone
 
 from controlplane.audit.models import AuditEvent, Via
 from controlplane.audit.services import Actor
+from controlplane.clusters.local.serving import RECORD_KEYS_ANNOTATION
 from controlplane.errors import Invalid, Missing, Stale
 from controlplane.serving.models import Variant
 from routing.domain.policies import RoutingStrategy
 from routing.models import RoutingPolicy
 from routing.selectors.policies import policy_in_force
-from routing.services.policies import READS, policy_preview, policy_set
+from routing.services.policies import ASKED_FOR, READS, RECORDS, policy_preview, policy_set, recordings_begin
 from tests import factories
 from tests.api.rows import NOWHERE
 
@@ -116,6 +117,32 @@ def test_a_preview_writes_nothing_and_says_whether_anything_would_change(variant
     assert policy_preview(variant=variant, document=PREFIX).changes
     assert not policy_preview(variant=variant, document={"RoutingStrategy": "RANDOM"}).changes
     assert not RoutingPolicy.objects.exists()
+
+
+def wished(**fields: Any) -> Variant:
+    """An endpoint of the local fleet that was made with the wish that its keys are recorded."""
+    cluster = factories.cluster(type=fields.pop("type", "Local"))
+    annotations = {RECORD_KEYS_ANNOTATION: fields.pop("wish", "true")}
+    return factories.variant(of=factories.endpoint(of=cluster, annotations=annotations, **fields))
+
+
+def test_an_endpoint_that_was_made_with_the_wish_is_recorded_once_and_audited() -> None:
+    row = wished(document={"intelligentRoutingSpec": {"enabled": True}})
+    assert recordings_begin() == 1 and recordings_begin() == 0
+    made = RoutingPolicy.objects.get()
+    assert (made.version, made.strategy, made.set_by) == (1, "PREFIX_AWARE", "system"), "the document's own strategy"
+    assert policy_in_force(row)[0].extensions.record_keys and made.notes == [ASKED_FOR, READS, RECORDS]
+    event = AuditEvent.objects.get(action="routing.policy")
+    assert ASKED_FOR in event.message and RECORDS in event.message and event.object_id == str(row.endpoint_id)
+    policy_set(actor=ADA, variant_id=row.pk, document=LEAST)
+    assert recordings_begin() == 0 and not policy_in_force(row)[0].extensions.record_keys, "what people turn off is off"
+
+
+def test_nobody_else_is_recorded_by_itself() -> None:
+    wished(type="Kubernetes"), wished(wish="yes"), wished(gone_at=timezone.now())
+    row = wished()
+    policy_set(actor=ADA, variant_id=row.pk, document=LEAST)
+    assert recordings_begin() == 0 and RoutingPolicy.objects.count() == 1
 
 
 @pytest.mark.parametrize(

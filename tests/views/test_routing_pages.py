@@ -132,6 +132,7 @@ def test_the_form_sets_what_it_shows_and_leaves_a_number_that_is_not_wanted_out(
     row = RoutingPolicy.objects.get()
     assert row.document["RoutingExtensions"]["adaptive_depth"] and "PrefixAwareRoutingConfig" not in row.document
     limits = {"body_bytes": "262144", "first_byte_seconds": "90", "unanswered_threshold": "3"}
+    limits |= {"queue_requests": "0", "queue_seconds": "45"}
     changed = fields(
         step="set", strategy="PREFIX_AWARE", prefix_length="2048", adaptive_depth=False, based_on="1", **limits
     )
@@ -167,6 +168,9 @@ def test_it_is_tried_before_it_is_set(olga: Client, place: str) -> None:
         ({"body_bytes": "12"}, "greater than or equal to 1024"),
         ({"first_byte_seconds": "0"}, "greater than or equal to 1"),
         ({"unanswered_threshold": "-1"}, "greater than or equal to 0"),
+        ({"queue_requests": "4097"}, "less than or equal to 4096"),
+        ({"queue_seconds": "0"}, "greater than or equal to 1"),
+        ({"queue_when_saturated": True, "queue_requests": "0"}, "at least one request must be allowed to wait"),
     ],
 )
 def test_it_says_at_the_field_what_is_wrong(olga: Client, place: str, changes: dict[str, Any], words: str) -> None:
@@ -183,6 +187,21 @@ def test_it_says_whether_requests_are_looked_into(
 ) -> None:
     policy_set(actor=ADA, variant_id=variant.pk, document=document)
     assert f"<dt>Requests are looked into</dt><dd>{words}" in text(victor, place)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "requests wait up to 30 seconds for the first, 256 at a time at each router"),
+        ({"queue_requests": 8, "queue_seconds": 1}, "requests wait up to 1 second for the first, 8 at a time"),
+        ({"queue_requests": 0}, "requests are refused at once with 503: the policy lets nobody wait"),
+    ],
+)
+def test_it_says_how_long_requests_wait_without_an_instance(
+    victor: Client, place: str, variant: Variant, given: dict[str, Any], words: str
+) -> None:
+    policy_set(actor=ADA, variant_id=variant.pk, document={"RoutingStrategy": "RANDOM", "RoutingExtensions": given})
+    assert f"<dt>Without a ready instance</dt><dd>{words}" in text(victor, place)
 
 
 def test_a_form_that_is_older_than_what_is_in_force_sets_nothing(olga: Client, place: str, variant: Variant) -> None:

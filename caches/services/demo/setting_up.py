@@ -210,21 +210,23 @@ def _pin(model: DemoModel, cluster: Cluster, say: Say) -> None:
 
 
 def _serve(model: DemoModel, cluster: Cluster, say: Say) -> None:
-    """An endpoint of the local fleet, once: what people end stays ended."""
+    """An endpoint of the local fleet, once: what people end stays ended. The prompts that the demo sends are made up by
+    itself, so their keys are recorded: a replay has something to show in the first minutes."""
     version = _version(model)
     if version is None or version.artifact is None or not is_own_fleet(cluster):
         return
     store = LocalFleet(Path(cluster.address)).store
     made = endpoint_serve(
-        store, model.endpoint, version.artifact.digest, replicas=ENGINES, model=model.model, pool=model.pools[0]
-    )
+        store, model.endpoint, version.artifact.digest, replicas=ENGINES, model=model.model, pool=model.pools[0],
+        record_keys=True,
+    )  # fmt: skip
     audit_write(
         actor=DEMO,
         action="fleet.serve",
         object_type="Endpoint",
         object_id=made.uid,
         object_name=version.full_name,
-        after={"endpoint": made.name, "replicas": made.replicas, "pool": made.pool},
+        after={"endpoint": made.name, "replicas": made.replicas, "pool": made.pool, "record_keys": made.record_keys},
     )
     say(f"Serves {version.full_name} as {made.name}.")
 

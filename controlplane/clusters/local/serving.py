@@ -23,12 +23,15 @@ from controlplane.errors import Invalid
 NAMESPACE = "local"
 ENDPOINT_LABEL = "hearth.dev/endpoint"  # as on the pods of an endpoint
 DIGEST_ANNOTATION = "hearth.dev/digest"
+RECORD_KEYS_ANNOTATION = "hearth.dev/record-keys"
 MOST_REPLICAS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class LocalEndpoint:
-    """What is served: ``digest`` under the name ``model``, by ``replicas`` engines on nodes of ``pool`` ("": any)."""
+    """What is served: ``digest`` under the name ``model``, by ``replicas`` engines on nodes of ``pool`` ("": any).
+
+    ``record_keys``: keyed digests of its requests are to be recorded from the beginning."""
 
     name: str
     uid: str
@@ -37,6 +40,7 @@ class LocalEndpoint:
     model: str
     pool: str
     created_at: datetime
+    record_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,14 @@ class EndpointReadiness:
 
 
 def endpoint_serve(
-    store: Store, name: str, digest: str, *, replicas: int = 1, model: str = "", pool: str = ""
+    store: Store,
+    name: str,
+    digest: str,
+    *,
+    replicas: int = 1,
+    model: str = "",
+    pool: str = "",
+    record_keys: bool = False,
 ) -> LocalEndpoint:
     """Have it served from now on; the same name again changes what there is. Invalid for what cannot be."""
     if not valid_name(name) or (pool and not valid_name(pool)):
@@ -68,6 +79,7 @@ def endpoint_serve(
             model=model or name,
             pool=pool,
             created_at=before.created_at if before is not None else datetime.now(UTC),
+            record_keys=record_keys,
         )
         endpoint_put(session, endpoint)
     return endpoint
@@ -115,12 +127,15 @@ def observed_endpoint(stored: Stored) -> ObservedEndpoint:
     spec: dict[str, Any] = {"modelName": endpoint.model, "replicas": endpoint.replicas}
     if endpoint.pool:
         spec["nodeSelector"] = {POOL_LABEL: endpoint.pool}
+    annotations = {DIGEST_ANNOTATION: endpoint.digest}
+    if endpoint.record_keys:
+        annotations[RECORD_KEYS_ANNOTATION] = "true"
     return ObservedEndpoint(
         of=EndpointName(Kind.ENDPOINT.value, NAMESPACE, endpoint.name),
         uid=endpoint.uid,
         generation=stored.generation,
         spec=spec,
-        annotations={DIGEST_ANNOTATION: endpoint.digest},
+        annotations=annotations,
         status=_status(ready, endpoint.replicas),
     )
 

@@ -134,6 +134,17 @@ EXTENSIONS: list[tuple[str, object, bool]] = [
     ("unanswered_threshold", 1025, False),
     ("unanswered_threshold", -1, False),
     ("unanswered_threshold", True, False),
+    ("queue_requests", 0, True),
+    ("queue_requests", 4096, True),
+    ("queue_requests", 4097, False),
+    ("queue_requests", -1, False),
+    ("queue_requests", True, False),
+    ("queue_seconds", 1, True),
+    ("queue_seconds", 600, True),
+    ("queue_seconds", 601, False),
+    ("queue_seconds", 0, False),
+    ("queue_seconds", 30.0, False),
+    ("queue_seconds", None, False),
 ]
 
 
@@ -152,6 +163,13 @@ def test_a_policy_that_may_not_look_must_be_told_where_the_key_is() -> None:
     document["RoutingExtensions"]["key_header"] = "x-chat"
     assert read_policy(document).strategy is RoutingStrategy.PREFIX_AWARE
     assert read_policy({"RoutingExtensions": {"inspect_bodies": False}}).strategy is RoutingStrategy.RANDOM
+
+
+def test_a_policy_that_lets_requests_wait_for_room_has_a_place_for_them() -> None:
+    document: dict[str, Any] = {"RoutingExtensions": {"queue_when_saturated": True, "queue_requests": 0}}
+    assert refused(document) == [("RoutingExtensions.queue_requests", "nobody-waits")]
+    document["RoutingExtensions"]["queue_requests"] = 1
+    assert read_policy(document).extensions.queue_requests == 1
 
 
 BASE = policy_document(read_policy({"RoutingStrategy": "RANDOM"}))

@@ -105,5 +105,27 @@ def test_it_says_what_changed(before: dict[str, Any], after: dict[str, Any], kin
     assert change["kind"] == kind and detail in change["detail"]
 
 
+def test_requests_wait_as_the_policy_says_where_somebody_could_come() -> None:
+    policy = RoutingPolicy(extensions=RoutingExtensions(queue_requests=3, queue_seconds=90))
+    for variant, requests in ((replace(CHAT, policy=policy), 3), (replace(CHAT, policy=policy, waits=False), 0)):
+        raw = json.dumps(sealed(document(variant), 1, {"chat": "ab" * 32})).encode()
+        read = read_config(raw).endpoints["chat"].variants["default"]
+        assert (read.queue_requests, read.queue_seconds) == (requests, 90)
+
+
+def test_a_parameter_that_is_new_in_hearth_is_no_change_of_a_policy() -> None:
+    """The version before was stored by a Hearth that had no such parameter."""
+    before = json.loads(json.dumps(document(CHAT)))
+    del before["endpoints"][0]["variants"][0]["policy"]["RoutingExtensions"]["queue_seconds"]
+    assert changes(before, document(CHAT)) == []
+
+
+def test_a_router_follows_a_control_plane_that_knows_more_than_it(caplog: pytest.LogCaptureFixture) -> None:
+    newer = json.loads(json.dumps(sealed(document(replace(CHAT, policy=PREFIX)), 9, {"chat": "ab" * 32})))
+    newer["endpoints"][0]["variants"][0]["policy"]["RoutingExtensions"]["colder"] = True
+    read = read_config(json.dumps(newer).encode())
+    assert read.endpoints["chat"].variants["default"].policy == PREFIX and "colder" in caplog.text
+
+
 def test_it_says_nothing_when_nothing_changed() -> None:
     assert changes(json.loads(json.dumps(document(CHAT))), document(CHAT)) == []

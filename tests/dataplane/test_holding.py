@@ -1,0 +1,187 @@
+"""What one client can make the router hold: answers that it does not take, requests sent ahead, lines without end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from routing.dataplane.client import AHEAD_BYTES, UNREAD_SECONDS, Client
+from routing.dataplane.router import Shared
+from routing.dataplane.routes import Request
+from tests.dataplane.engines import Call
+from tests.dataplane.test_strict import Clock, H, later
+from tests.dataplane.world import Wire, World, request, run, until, world
+
+PIECE = b"x" * 65536
+
+
+async def endless(call: Call) -> None:
+    await call.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    while True:
+        await call.send(b"%x\r\n%b\r\n" % (len(PIECE), PIECE))
+
+
+async def some(call: Call) -> None:
+    await call.answer(PIECE[:60_000])
+
+
+async def narrow(here: World) -> Wire:
+    """A client whose system takes next to nothing until somebody reads."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", here.port))
+    here.wires.append(Wire(*await asyncio.open_connection(sock=sock, limit=1024)))
+    return here.wires[-1]
+
+
+def only(here: World) -> Client:
+    [client] = here.shared.clients
+    return client
+
+
+@run
+async def test_a_client_that_takes_nothing_of_its_answer_is_cut_and_its_instance_is_free() -> None:
+    clock = Clock()
+    async with world(endless, shared=Shared(now=clock)) as here:
+        wire = await narrow(here)
+        await wire.send(request("POST", "/v1/completions", b"{}"))
+        await until(lambda: here.shared.clients and only(here).congested, "it takes nothing any more")
+        await later(here, clock, UNREAD_SECONDS - 1)
+        assert here.in_flight() == {"pod-0": 1}, "it may be slow"
+        await later(here, clock, 2)
+        await until(lambda: not here.shared.clients, "it is cut")
+        assert here.in_flight() == {}
+        await until(lambda: not here.engines[0].open, "its instance was told")
+
+
+@run
+async def test_a_client_that_takes_some_now_and_then_is_slow_and_no_more() -> None:
+    clock = Clock()
+    async with world(endless, shared=Shared(now=clock)) as here:
+        wire = await narrow(here)
+        await wire.send(request("POST", "/v1/completions", b"{}"))
+        for _ in range(3):
+            await until(lambda: here.shared.clients and only(here).congested, "it takes nothing any more")
+            before = only(here).read_by
+            clock.now += UNREAD_SECONDS - 1
+            while only(here).congested and only(here).read_by == before:
+                await wire.reader.read(65536)
+                await asyncio.sleep(0)
+            here.router._sweep()
+        assert here.in_flight() == {"pod-0": 1}
+
+
+@run
+async def test_an_answer_that_nobody_takes_is_not_kept_for_ever_behind_the_last_request() -> None:
+    clock = Clock()
+    async with world(some, shared=Shared(now=clock)) as here:
+        wire = await narrow(here)
+        await until(lambda: here.shared.clients, "it is connected")
+        transport = only(here)._transport
+        assert transport is not None
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        await wire.send(request("POST", "/v1/completions", b"{}", "Connection: close"))
+        await until(lambda: only(here)._last, "all of it was written")
+        assert transport.get_write_buffer_size() > 0 and not only(here).congested
+        assert here.in_flight() == {}, "the instance has done its work"
+        await later(here, clock, UNREAD_SECONDS + 1)
+        await until(lambda: not here.shared.clients, "it is cut")
+
+
+@run
+async def test_what_is_sent_ahead_is_bounded_in_bytes_too() -> None:
+    go, body, count = asyncio.Event(), b"y" * (1 << 20), 24
+
+    async def waits(call: Call) -> None:
+        await go.wait()
+        await call.answer(b"%d" % len(call.body))
+
+    async with world(waits) as here:
+        wire = await here.wire()
+        sending = asyncio.ensure_future(wire.send(b"".join([request("POST", "/v1/completions", body)] * count)))
+        await until(lambda: here.shared.clients and only(here)._paused, "it is not read any further")
+        held = sum(len(one.body) for one, _, _ in only(here)._waiting if isinstance(one, Request))
+        assert AHEAD_BYTES < held <= AHEAD_BYTES + 2 * len(body)
+        go.set()
+        assert [(await wire.reply()).body for _ in range(count)] == [b"%d" % len(body)] * count
+        await sending
+
+
+CHUNKED = H + b"Transfer-Encoding: chunked\r\n\r\n"
+ENDLESS = {
+    "the extension of a chunk": CHUNKED + b"2;x=",
+    "a trailer": CHUNKED + b"2\r\n{}\r\n0\r\nX-Late: ",
+    "trailers": CHUNKED + b"2\r\n{}\r\n0\r\nX-Late: 1\r\nX-Later: ",
+}
+
+
+@pytest.mark.parametrize("case", ENDLESS)
+def test_lines_behind_the_head_have_an_end_as_well(case: str) -> None:
+    async def told() -> None:
+        async with world() as here:
+            wire = await here.wire()
+            await wire.send(ENDLESS[case])
+            await until(lambda: here.shared.clients and only(here)._began, "the request began")
+            sent = 0
+            while here.shared.clients and not only(here)._last:
+                await wire.send(b"z" * 8192)
+                sent += 8192
+                assert sent < 1 << 20, "and nothing of it is held"
+                await asyncio.sleep(0)
+            assert (await wire.reply()).status == 431 and not here.engines[0].calls
+
+    run(told)()
+
+
+@run
+async def test_large_chunks_are_no_line_without_end() -> None:
+    async def echo(call: Call) -> None:
+        await call.answer(b"%d" % len(call.body))
+
+    async with world(echo) as here:
+        wire, size = await here.wire(), 5_000_000
+        for chunks in ([b"x" * size], [b"x" * 3] * 40_000, [b"x" * size, b"y"]):
+            framed = b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in chunks)
+            await wire.send(CHUNKED + framed + b"0\r\n\r\n")
+            assert (await wire.reply()).body == b"%d" % sum(map(len, chunks))
+
+
+ABSOLUTE = [
+    (b"http://router/v1/models?a=http://b", b"/v1/models?a=http://b"),
+    (b"HTTP://router:80/endpoints/chat/invocations", b"/invocations"),
+    (b"https://router/endpoints/chat/v1/models", b"/v1/models"),
+    (b"http://router", b""),
+    (b"http://router?x", b""),
+    (b"ftp://router/v1/models", b""),
+    (b"//router/v1/models", b""),
+    (b"*", b""),
+]
+
+
+@pytest.mark.parametrize(("target", "passed"), ABSOLUTE)
+def test_a_target_may_be_absolute(target: bytes, passed: bytes) -> None:
+    """A server takes it, RFC 9112 says, and whoever serves gets what it knows."""
+
+    async def told() -> None:
+        async with world() as here:
+            wire = await here.wire()
+            for _ in range(2):  # read, and as a head that is known
+                await wire.send(b"GET %b HTTP/1.1\r\nHost: router\r\n\r\n" % target)
+                assert (await wire.reply()).status == (200 if passed else 404)
+            assert [call.line for call in here.engines[0].calls] == [b"GET %b HTTP/1.1" % passed] * (2 if passed else 0)
+
+    run(told)()
+
+
+@run
+async def test_connection_takes_no_host_away_and_a_tenant_is_ascii() -> None:
+    async with world() as here:
+        assert (await here.ask("GET", "/v1/models", b"", "Connection: host, X-Mine", "X-Mine: 1")).status == 200
+        [call] = here.engines[0].calls
+        assert call.header("host") == ["router"] and not call.header("x-mine")
+        wire = await here.wire()
+        await wire.send(b"GET /v1/models HTTP/1.1\r\nHost: a\r\nX-Amzn-SageMaker-Prefix-Aware-Id: \xe9\r\n\r\n")
+        assert (await wire.reply()).status == 400
