@@ -61,7 +61,8 @@ class VersionFacts:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadFacts:
-    """The Deployment as its controller reports it; ``current``: it speaks about the template that was applied last."""
+    """The Deployment as its controller reports it; ``current``: it speaks about the template that was applied last.
+    ``waits`` says which pod does not run what it should and why, in one sentence, ``wait_reason`` in a word."""
 
     current: bool
     wanted: int = 0
@@ -69,6 +70,8 @@ class WorkloadFacts:
     available: int = 0
     total: int = 0  # old pods too
     failed: str = ""  # it made no progress within its time
+    wait_reason: str = ""
+    waits: str = ""
 
     @property
     def is_complete(self) -> bool:
@@ -158,16 +161,21 @@ def _switching(facts: RolloutFacts) -> Step:
     if work is None or not work.current:
         return Step(facts.state, "Applying", "The Deployment is being written.")
     if work.failed:
-        return Step(RolloutState.FAILED, "DeploymentFailed", work.failed)
+        return Step(RolloutState.FAILED, "DeploymentFailed", _with_waits(work.failed, work))
     if not work.is_complete:
         made = f"{work.updated} of {work.wanted} new replicas made"
         former = max(work.total - work.updated, 0)
         left = f", {former} of the former left" if former else ""
-        return Step(facts.state, "RollingOut", f"{made}{left}; {work.available} of all {work.total} serve.")
+        told = f"{made}{left}; {work.available} of all {work.total} serve."
+        return Step(facts.state, work.wait_reason or "RollingOut", _with_waits(told, work))
     if facts.has_predecessor and facts.hold_seconds > 0:
         until = facts.now + timedelta(seconds=facts.hold_seconds)
         return Step(RolloutState.HOLDING, "Held", held_message(until), until)
     return Step(RolloutState.DONE, "Complete", _served(work))
+
+
+def _with_waits(told: str, work: WorkloadFacts) -> str:
+    return f"{_sentence(told)} {work.waits}" if work.waits else told
 
 
 def _served(work: WorkloadFacts) -> str:

@@ -35,15 +35,17 @@ from caches.views.base import curl, filtered, may, readable, show, user_of
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role
+from controlplane.clusters.documents import WaitReason
 from controlplane.clusters.endpoints import FINALIZER
 from controlplane.clusters.models import ClusterType
 from controlplane.errors import HearthError
 from controlplane.serving.models import STATIC_KIND, Endpoint
-from controlplane.serving.standing import Standing, Standings
+from controlplane.serving.standing import ServingState, Standing, Standings
 from controlplane.web import cells
 from controlplane.web.form_keys import fresh_key, once
 from controlplane.web.tables import Column, Table
 
+_WAITS = frozenset(WaitReason)
 FORM_TITLE = "Apply an endpoint"
 
 
@@ -192,17 +194,18 @@ def _state(row: Endpoint, standing: Standing) -> SafeString:
 
 
 def _why_failed(row: Endpoint, standing: Standing) -> str:
-    """What the conditions say of one that cannot serve; those that say what it follows from come first."""
+    """What the conditions say of one that cannot serve, or whose pods wait; those that say what it follows from come
+    first."""
+    false = [one for one in _conditions(row) if one.get("status") == "False"]
     if standing.state != "DeploymentFailed":
-        return ""
-    said = {str(one.get("type")): str(one.get("message") or one.get("reason") or "") for one in _conditions(row)
-            if one.get("status") == "False"}  # fmt: skip
+        false = [one for one in false if str(one.get("reason")) in _WAITS and standing.state != ServingState.UNKNOWN]
+    said = {str(one.get("type")): str(one.get("message") or one.get("reason") or "") for one in false}
     return next((said[name] for name in ("Accepted", "RolledOut", *said) if said.get(name)), "")
 
 
 def _conditions(row: Endpoint) -> list[dict[str, Any]]:
     """Those that can be read; the status may be anybody's."""
-    found = row.status.get("conditions")
+    found = row.said.get("conditions")
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 

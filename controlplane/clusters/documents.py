@@ -74,6 +74,16 @@ class Reason(StrEnum):
     INTERNAL = "Internal"
 
 
+class WaitReason(StrEnum):
+    """The closed set of reasons why a pod does not run what it should."""
+
+    UNSCHEDULABLE = "Unschedulable"  # no node takes it
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    CONFIGURATION_ERROR = "ConfigurationError"  # something that it names is not there, e.g. a Secret
+    CRASHING = "Crashing"  # it ends again and again
+    START_FAILED = "StartFailed"  # anything else
+
+
 class SourceType(StrEnum):
     S3 = "S3"
     FILESYSTEM = "Filesystem"
@@ -291,11 +301,14 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A non-terminal pod or engine that mounts a digest on one node incarnation.
+    """A non-terminal pod or engine that mounts a digest on one node incarnation, or that serves an endpoint: such a one
+    may have no digest, and no node yet.
 
-    ``address`` is where it answers: host:port, or a host alone when its endpoint's document names the port; empty while
-    it has none. ``warm_up`` is how the request went that it was to answer first: "ok", why it serves without having
-    answered it, or "" while that is not known or nothing was asked.
+    ``wait_reason`` is a WaitReason while it does not run what it should, ``wait_message`` the cluster's own words for
+    it; "" otherwise. ``leaving``: its end was asked for, and it gets nothing new. ``address`` is where it answers:
+    host:port, or a host alone when its endpoint's document names the port; empty while it has none. ``warm_up`` is how
+    the request went that it was to answer first: "ok", why it serves without having answered it, or "" while that is
+    not known or nothing was asked.
     """
 
     uid: str
@@ -308,3 +321,6 @@ class Consumer:
     labels: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
     warm_up: str = ""
+    wait_reason: str = ""
+    wait_message: str = ""
+    leaving: bool = False

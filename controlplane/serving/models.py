@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 
 from controlplane.clusters.models import Cluster, Node
@@ -15,7 +17,8 @@ class Endpoint(Row):
     """One endpoint document in a cluster, one row for each uid.
 
     ``gone_at``: the cluster no longer has it, although nobody released it here. ``released_at``: everything that was
-    made for it is gone, so that the row goes with the object.
+    made for it is gone, so that the row goes with the object. ``unwritten``: the status that the cluster did not take
+    when it was to be written last, {} while it takes them.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="endpoints")
@@ -28,6 +31,7 @@ class Endpoint(Row):
     annotations = models.JSONField(default=dict)  # those of hearth.dev
     finalizers = models.JSONField(default=list)
     status = models.JSONField(default=dict)  # as the cluster has it, whoever wrote it
+    unwritten = models.JSONField(default=dict)
     deleting_at = models.DateTimeField(null=True, blank=True)
     gone_at = models.DateTimeField(null=True, blank=True)
     released_at = models.DateTimeField(null=True, blank=True)
@@ -45,6 +49,12 @@ class Endpoint(Row):
         """``namespace/name``, as kubectl says it."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def said(self) -> dict[str, Any]:
+        """Its status for people: what the cluster has, or what Hearth would have written there."""
+        found: dict[str, Any] = self.unwritten or self.status
+        return found
+
 
 class Variant(Row):
     """What requests are routed to: one for each endpoint, named ``default``, and those that somebody put beside it."""
@@ -60,6 +70,7 @@ class Instance(Row):
     """One pod or engine of an endpoint. ``digest`` is what it serves; during a rollout two digests coexist.
 
     ``address``: host:port, or a host alone when the endpoint's document names the port. ``tls``: it speaks TLS there.
+    ``wait_reason``, ``wait_message``, ``leaving`` and ``warm_up``: see documents.Consumer.
     """
 
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="instances")
@@ -68,7 +79,10 @@ class Instance(Row):
     node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="instances")
     digest = models.CharField(max_length=80, blank=True, default="")
     ready = models.BooleanField(default=False)
-    warm_up = models.CharField(max_length=300, blank=True, default="")  # see documents.Consumer
+    warm_up = models.CharField(max_length=300, blank=True, default="")
+    wait_reason = models.CharField(max_length=24, blank=True, default="")
+    wait_message = models.CharField(max_length=500, blank=True, default="")
+    leaving = models.BooleanField(default=False)
     restart_count = models.PositiveIntegerField(default=0)
     address = models.CharField(max_length=300, blank=True, default="")
     tls = models.BooleanField(default=False)

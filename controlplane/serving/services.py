@@ -78,6 +78,9 @@ def instances_observe(*, cluster_id: UUID, items: Iterable[Consumer], at: dateti
             "ready": item.ready,
             "restart_count": item.restart_count,
             "warm_up": str(storable(item.warm_up))[:300],
+            "wait_reason": item.wait_reason,
+            "wait_message": str(storable(item.wait_message))[:500],
+            "leaving": item.leaving,
             "address": item.address,
             "observed_at": at,
         }

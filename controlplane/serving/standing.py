@@ -24,6 +24,7 @@ class ServingState(StrEnum):
     READY = "Ready"
     PARTIAL = "Partial"  # some addresses of a static endpoint answer, others do not
     NOT_READY = "NotReady"
+    TERMINATING = "Terminating"  # its end was asked for: it finishes what it has and gets nothing new
     UNKNOWN = "Unknown"
 
 
@@ -86,14 +87,16 @@ class Standings:
         if row.endpoint.kind == STATIC_KIND:
             return self._of_address(row.uid)
         state = ServingState.READY if row.ready and row.address else ServingState.NOT_READY
-        return self._silence(row.endpoint.cluster, state) or Standing(state)
+        if row.leaving:
+            state = ServingState.TERMINATING
+        return self._silence(row.endpoint.cluster, state) or Standing(state, detail=row.wait_message)
 
     def of_endpoint(self, row: Endpoint) -> Standing:
         if row.kind == STATIC_KIND:
             return self._of_static(row)
         if row.gone_at is not None:
             return Standing(GONE)
-        state = str(row.status.get("state") or PENDING)
+        state = str(row.said.get("state") or PENDING)
         return self._silence(row.cluster, state) or Standing(state)
 
     def knows(self, cluster: Cluster) -> bool:

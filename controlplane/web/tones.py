@@ -37,8 +37,8 @@ LOOKS = {
     "Lost": Look(_IDLE, "gone", "The machine that held it is gone."),
     "Unknown": Look(_UNKNOWN, "question", "Nobody has reported for too long: it may or may not be true any more."),
     # nodes
-    "NotReady": Look(_BAD, "cross", "The cluster says that the node is not ready."),
-    "Terminating": Look(_WARN, "gone", "Its end was announced: downloads stop there, substitutes are warmed first."),
+    "NotReady": Look(_BAD, "cross", "The cluster says that it is not ready."),
+    "Terminating": Look(_WARN, "gone", "Its end was announced: a node fetches no more, a pod gets no new request."),
     "Cordoned": Look(_WARN, "pause", "No new work is scheduled on the node."),
     # operations and their targets
     "Pending": Look(_IDLE, "clock", "Waits to start."),

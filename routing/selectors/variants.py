@@ -109,9 +109,8 @@ def variants_shown(endpoint: Endpoint) -> Sequence[ShownVariant]:
     of = {name: state.source or endpoint.pk for name, state in states.items()}
     counts: dict[UUID, tuple[int, int]] = {}
     flight = in_flight()
-    for source, uid, ready, address in Instance.objects.filter(endpoint__in=set(of.values())).values_list(
-        "endpoint_id", "uid", "ready", "address"
-    ):
+    rows = Instance.objects.filter(endpoint__in=set(of.values()), leaving=False)
+    for source, uid, ready, address in rows.values_list("endpoint_id", "uid", "ready", "address"):
         well, all_of_them = counts.get(source, (0, 0))
         counts[source] = (well + bool(ready and address and not flight.left_out(uid)), all_of_them + 1)
     sources = {row.pk: row for row in endpoints_list().filter(pk__in=set(of.values()))}

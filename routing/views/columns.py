@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.urls import reverse
+from django.utils.safestring import SafeString
 
 from controlplane.web import cells
 from controlplane.web.tables import Column
@@ -85,6 +86,7 @@ def instance_columns() -> list[Column]:
     return [
         Column("name", "Instance", lambda i: i.name, heading=True),
         Column("state", "State", lambda i: i.standing.state, lambda i: cells.standing(i.standing)),
+        Column("why", "Why", lambda i: i.wait_message, shown=False),
         Column("unknown_since", "Unknown since", lambda i: i.standing.since, shown=False),
         Column("in_flight", "In flight", lambda i: i.in_flight,
                lambda i: "unknown" if i.in_flight is None else str(i.in_flight), numeric=True),
@@ -130,6 +132,7 @@ def router_columns() -> list[Column]:
     return [
         Column("name", "Router", lambda r: f"{r.host or 'unknown'} {r.name}",
                lambda r: f"{r.host or 'unknown'} {r.name[:8]}", heading=True),
+        Column("state", "State", lambda r: "Silent" if r.current is None else "Serves", _router_state),
         Column("address", "Address", lambda r: r.address),
         Column("config_version", "Configuration", lambda r: r.config_version,
                _configuration, numeric=True),
@@ -154,7 +157,13 @@ def spread_columns() -> list[Column]:
     ]
 
 
+def _router_state(row: Any) -> SafeString:
+    return cells.pill("Unknown", "Silent") if row.current is None else cells.pill("Ready", "Serves")
+
+
 def _configuration(row: Any) -> str:
+    if row.current is None:
+        return f"{row.config_version} when it was heard of last"
     if row.current is not False:
         return str(row.config_version)
     behind = f"{row.published_version} is being published" if row.publishing else "not the newest"

@@ -81,6 +81,24 @@ def test_it_shows_whatever_somebody_wrote_into_a_status(viewer_api: Api, status:
     assert all(one["status"] == "Unknown" and one["last_transition"] is None for one in shown["conditions"])
 
 
+def test_pods_say_why_they_wait_and_that_they_leave_and_a_status_that_was_not_taken_is_shown(viewer_api: Api) -> None:
+    condition = {"type": "StatusWritten", "status": "False", "reason": "NotWritten", "message": "403"}
+    unwritten = {"state": "DeploymentInProgress", "replicas": 2, "conditions": [condition]}
+    made = factories.endpoint(of=factories.cluster(observed_at=timezone.now()), unwritten=unwritten)
+    words = "server: ErrImagePull: not found"
+    waits = {"wait_reason": "ImagePullFailed", "wait_message": words, "ready": False}
+    factories.instance(of=made, name="a", **waits)
+    factories.instance(of=made, name="b", leaving=True, ready=False)
+    shown = viewer_api.get(f"endpoints/{made.pk}").json()
+    told = [(one["state"], one["ready"], one["wait_reason"], one["wait_message"]) for one in shown["instances"]]
+    assert told == [("NotReady", False, "ImagePullFailed", words), ("Terminating", False, "", "")]
+    assert (shown["state"], shown["replicas"]) == ("DeploymentInProgress", 2)
+    assert [(one["type"], one["message"]) for one in shown["conditions"]] == [("StatusWritten", "403")]
+    listed = {one["name"]: one for one in viewer_api.get("instances").json()["items"]}
+    assert {name: one["state"] for name, one in listed.items()} == {"a": "NotReady", "b": "Terminating"}
+    assert (listed["a"]["wait_reason"], listed["a"]["wait_message"]) == ("ImagePullFailed", words)
+
+
 def test_one_that_the_cluster_has_no_more_is_not_what_it_was_last_seen_as(viewer_api: Api) -> None:
     status = {"state": "DeploymentComplete", "replicas": 2}
     row = factories.endpoint(status=status, gone_at=timezone.now())

@@ -173,6 +173,20 @@ def test_one_on_its_way_out_gets_nothing_new_whatever_its_kubelet_says() -> None
     leaving["metadata"]["deletionTimestamp"] = "2026-11-30T08:00:00Z"
     consumer = consumer_of(leaving, "node-uid")
     assert consumer is not None and not consumer.ready and consumer.digests, "it still holds what it reads"
+    assert consumer.leaving
+
+
+def test_one_of_an_endpoint_counts_before_it_has_a_node_and_without_weights() -> None:
+    serves = {"hearth.dev/endpoint": "chat"}
+    nowhere = pod(container(), labels=serves, node=None, phase="Pending")
+    reason = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available."}
+    nowhere["status"]["conditions"] = [reason]
+    found = consumer_of(nowhere, "")
+    assert found is not None and (found.node_name, found.digests, found.leaving) == ("", frozenset(), False)
+    assert (found.wait_reason, found.wait_message) == ("Unschedulable", "0/1 nodes are available.")
+    placed = consumer_of(pod(container(), labels=serves), "uid")
+    assert placed is not None and (placed.wait_reason, placed.wait_message) == ("", "")
+    assert consumer_of(pod(container(), labels=serves, phase="Succeeded"), "uid") is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from caches.domain.endpoints.specs import read_endpoint
-from caches.domain.endpoints.status import StatusFacts, cache_facts, endpoint_status, mirror_status
+from caches.domain.endpoints.status import StatusFacts, WorkFacts, cache_facts, endpoint_status, mirror_status
 from caches.domain.gating import Gate, GateState
 from tests.domain.endpoints import config
 
@@ -44,6 +44,21 @@ def test_a_refused_field_is_named_once(changes: dict[str, Any], field: str, begi
     status, reason, message = said("Accepted", refusals=refusals)
     assert (status, reason) == ("False", "Refused")
     assert message.startswith(begins) and message.count(field) == 1
+
+
+@pytest.mark.parametrize(
+    ("work", "found"),
+    [
+        (WorkFacts(2, 2, 2, True), ("True", "Serving", "2 of 2 replicas serve.")),
+        (WorkFacts(3, 2, 2, False, "", "Crashing", "P."), ("True", "Serving", "2 of 2 replicas serve.")),
+        (WorkFacts(2, 2, 1, False, "", "Crashing", "P."), ("True", "Serving", "1 of 2 replicas serve. P.")),
+        (WorkFacts(1, 1, 0, False, "", "Crashing", "P."), ("False", "Crashing", "0 of 1 replicas serve. P.")),
+        (WorkFacts(1, 1, 0, False), ("False", "NoReplica", "0 of 1 replicas serve.")),
+        (WorkFacts(0, 0, 0, True), ("True", "Serving", "0 of 0 replicas serve.")),
+    ],
+)
+def test_what_is_wanting_says_which_pod_waits(work: WorkFacts, found: tuple[str, str, str]) -> None:
+    assert said("Available", work=work) == found
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,18 @@ def test_a_rollout_tells_the_new_replicas_from_the_former(work: WorkloadFacts, s
     assert advance(facts(S.SWITCHING, workload=work)).message == says
 
 
+def test_pods_that_wait_are_the_reason_and_are_named_also_when_it_failed() -> None:
+    waits = "Pod chat-1 waits: server: ErrImagePull: no such image."
+    work = replace(SERVES, available=1, wait_reason="ImagePullFailed", waits=waits)
+    step = advance(facts(S.SWITCHING, workload=work))
+    assert (step.state, step.reason) == (S.SWITCHING, "ImagePullFailed") and step.message.endswith(f"serve. {waits}")
+    step = advance(facts(S.SWITCHING, workload=replace(work, failed="ReplicaSet chat made no progress")))
+    assert (step.state, step.reason) == (S.FAILED, "DeploymentFailed")
+    assert step.message == f"ReplicaSet chat made no progress. {waits}"
+    done = advance(facts(S.SWITCHING, workload=replace(work, available=2)))
+    assert (done.reason, done.message) == ("Complete", "2 of 2 replicas serve."), "a pod too many holds nothing up"
+
+
 def test_what_is_done_says_its_replicas_again_when_they_change() -> None:
     scaled = replace(SERVES, wanted=3, available=1)
     assert advance(facts(S.DONE, workload=scaled)).message == "1 of 3 replicas serve."

@@ -13,13 +13,13 @@ from functools import partial
 
 import pytest
 
-from controlplane.clusters.documents import NodeCacheStatus
+from controlplane.clusters.documents import Consumer, NodeCacheStatus, WaitReason
 from controlplane.clusters.gateway import EventType, Gone, Kind, Observed, ObservedNode, ObservedNodeCache
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
 from controlplane.clusters.readers import Failed, KindReader, Message, Relisted
-from tests.contracts.kube import KubeContractCluster, add_node, remove_node
-from tests.contracts.observing import DIGEST, OTHER, changes, spec, status
+from tests.contracts.kube import KubeContractCluster, add_node, engine_pod, remove_node
+from tests.contracts.observing import DIGEST, OTHER, changes, first_change, spec, status
 from tests.kube.faulty import Answer, Cut, FaultyProxy
 from tests.plugins.kube import KubeApi
 from tests.waiting import until
@@ -216,3 +216,35 @@ def test_it_sees_a_consumer_end_and_change(contract: KubeContractCluster) -> Non
     assert [event.type for event in seen] == [EventType.MODIFIED, EventType.DELETED]
     assert getattr(seen[0].object, "ready", False) is True
     assert {c.uid for c in contract.gateway.consumers("n-1", engine.node_uid)}.isdisjoint({engine.uid})
+
+
+def test_it_sees_a_pod_of_an_endpoint_wait_for_a_node_get_one_and_leave(contract: KubeContractCluster) -> None:
+    uid = contract.add_node("n-1")
+    pods = "/api/v1/namespaces/default/pods"
+    made = engine_pod("n-1", DIGEST, labels={names.ENDPOINT_LABEL: "chat"})
+    made["spec"] |= {"nodeName": None, "nodeSelector": {"hearth.dev/nobody": "has"}}
+    name = contract.client.create(pods, made, manager="test")["metadata"]["name"]
+
+    def seen() -> Consumer | None:
+        found = [one for one in contract.gateway.list(Kind.CONSUMER).items if isinstance(one, Consumer)]
+        return next((one for one in found if one.name == f"default/{name}"), None)
+
+    until(lambda: (one := seen()) is not None and one.wait_reason == WaitReason.UNSCHEDULABLE, "the scheduler says so")
+    waits = seen()
+    assert waits is not None and (waits.node_name, waits.node_uid) == ("", "") and waits.digests == {DIGEST}
+    assert "0/1 nodes are available" in waits.wait_message and not waits.leaving
+
+    token = contract.gateway.list(Kind.CONSUMER).token
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+               "target": {"kind": "Node", "name": "n-1"}}  # fmt: skip
+    contract.client.create(f"{pods}/{name}/binding", binding, manager="test")
+    contract.client.delete(f"{pods}/{name}")
+    first_change(contract.gateway, Kind.CONSUMER, token, lambda e: _is(e.object, uid, leaving=False))
+    first_change(contract.gateway, Kind.CONSUMER, token, lambda e: _is(e.object, uid, leaving=True))
+    contract.client.delete(f"{pods}/{name}", grace_seconds=0)
+
+
+def _is(seen: Observed | None, node_uid: str, *, leaving: bool) -> bool:
+    if not isinstance(seen, Consumer) or seen.wait_reason or seen.ready:
+        return False
+    return (seen.node_uid, seen.leaving) == (node_uid, leaving)

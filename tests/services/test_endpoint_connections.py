@@ -80,6 +80,44 @@ def test_other_bytes_of_the_same_name_roll_out(served: EndpointWorld, twin: Sour
     assert Rollout.objects.get(number=2).state == "RolledBack"
 
 
+def test_a_rollout_to_it_that_failed_is_not_called_followed(served: EndpointWorld, twin: SourceConnection) -> None:
+    served.version()
+    served.apply()
+    served.until_served()
+    version_of(50 * MIB, connection=twin, uri=PLACE)
+    served.apply(**NAMED)
+    served.round()
+    served.warm()
+    served.round()
+    served.serve(available=0, failed="It made no progress.")
+    served.round()
+    assert served.rollout.state == "Failed"
+    status, reason, why = served.condition("ConnectionFollowed")
+    assert (status, reason) == ("False", "NotFollowed") and "number 2) failed; what served before it goes on" in why
+    served.apply(**NAMED, spec__worker__image="vllm/vllm-openai:v2")
+    served.round()
+    assert served.rollout.number == 3 and "number 3) is on its way" in served.condition("ConnectionFollowed")[2]
+
+
+def test_pods_of_a_failed_rollout_that_came_all_the_same_follow_it(
+    served: EndpointWorld, twin: SourceConnection
+) -> None:
+    served.version()
+    served.apply()
+    served.until_served()
+    version_of(50 * MIB, connection=twin, uri=PLACE)
+    served.apply(**NAMED)
+    served.round()
+    served.warm()
+    served.round()
+    served.serve(available=0, failed="It made no progress.")
+    served.round()
+    assert served.condition("ConnectionFollowed")[0] == "False"
+    served.serve()
+    served.round()
+    assert served.rollout.state == "Failed" and served.condition("ConnectionFollowed")[0] == "True"
+
+
 def test_one_that_leads_nowhere_leaves_what_serves_and_says_why(served: EndpointWorld, twin: SourceConnection) -> None:
     old = served.version()
     served.apply()

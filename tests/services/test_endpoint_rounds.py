@@ -11,8 +11,8 @@ from django.utils import timezone
 from caches.models import Pin, Rollout, ShownMirror
 from caches.selectors import endpoint_targets
 from caches.services.endpoints.images import FOLDERS
+from caches.services.endpoints.refusals import BINDINGS
 from caches.services.endpoints.rollouts import rollout_release
-from caches.services.endpoints.rounds import BINDINGS
 from caches.services.pins import pin_remove, pin_update
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.endpoints import EndpointOwner, MirrorKind

@@ -112,6 +112,22 @@ def test_a_warm_up_that_failed_is_written_down_once(cluster: Cluster) -> None:
     assert dict(Instance.objects.values_list("name", "warm_up")) == {"p1": "", "p2": "ok"}
 
 
+def test_a_pod_says_why_it_waits_for_as_long_as_it_does_and_that_it_leaves(cluster: Cluster) -> None:
+    relist(cluster, endpoint())
+    waits = pod("p", "", wait_reason="ImagePullFailed", wait_message=f"ErrImagePull\x00{'é' * 600}", node_name="")
+
+    def seen(consumer: Consumer) -> tuple[str, str, bool]:
+        change(cluster, event(EventType.MODIFIED, consumer, Kind.CONSUMER))
+        row = Instance.objects.get()
+        return row.wait_reason, row.wait_message, row.leaving
+
+    reason, message, leaving = seen(waits)
+    assert (reason, len(message), leaving) == ("ImagePullFailed", 500, False)
+    assert message.startswith("ErrImagePull\ufffd")
+    assert seen(pod("p", ready=True)) == ("", "", False)
+    assert seen(pod("p", leaving=True)) == ("", "", True)
+
+
 def test_instances_come_and_go_with_their_pods(cluster: Cluster) -> None:
     relist(cluster, endpoint())
     relist(cluster, pod("a"), pod("b"), kind=Kind.CONSUMER)

@@ -74,6 +74,21 @@ def test_what_a_cluster_said_counts_until_its_nodes_are_unknown(chat: Endpoint, 
     assert of(chat, now).state == "DeploymentComplete"
 
 
+def test_one_that_leaves_is_said_to_and_one_that_waits_says_why(chat: Endpoint, now: datetime) -> None:
+    Instance.objects.filter(uid="well").update(leaving=True)
+    Instance.objects.filter(uid="starting").update(wait_reason="Unschedulable", wait_message="0/2 nodes.")
+    assert states(now) == {"well": "Terminating", "starting": "NotReady", "nowhere": "NotReady"}
+    rows = {row.uid: row for row in Instance.objects.select_related("endpoint__cluster")}
+    standings = Standings(now=now)
+    assert standings.of_instance(rows["well"]).ready is False
+    assert standings.of_instance(rows["starting"]).detail == "0/2 nodes."
+    later = Standings(now=now + timedelta(seconds=31)).of_instance(rows["well"])
+    assert (later.state, later.last_known) == ("Unknown", "Terminating")
+    factories.variant(of=chat)
+    [shown] = variants_shown(chat)
+    assert (shown.ready, shown.instances) == (0, 2), "it counts no more"
+
+
 def test_without_a_pool_two_minutes_count_and_whoever_was_never_heard_of_is_unknown(now: datetime) -> None:
     plain = factories.endpoint(of=factories.cluster(observed_at=now), status={})
     assert of(plain, now + timedelta(seconds=120)).state == "Pending"

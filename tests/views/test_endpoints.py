@@ -162,6 +162,27 @@ def test_the_list_says_why_one_failed(conditions: Any, said: str, victor: Client
     assert victor.get(f"/endpoints/{row.pk}").status_code == 200
 
 
+def test_pods_that_wait_say_why_and_those_that_leave_say_so(victor: Client) -> None:
+    condition = {"type": "RolledOut", "status": "False", "reason": "ImagePullFailed", "message": "Pod a waits: <b>."}
+    odd = {"type": "Odd", "status": "False", "reason": ["anybody's"]}
+    unwritten = {"state": "DeploymentInProgress", "conditions": [odd, condition]}
+    made = factories.endpoint(of=factories.cluster(observed_at=timezone.now()), unwritten=unwritten)
+    waits = {"wait_reason": "ImagePullFailed", "wait_message": "server: no <image>."}
+    factories.instance(of=made, name="a", ready=False, **waits)
+    factories.instance(of=made, name="b", ready=False, leaving=True)
+    page = Page(victor.get(f"/endpoints/{made.pk}").content)
+    text = " ".join(page.text.split())
+    assert "a Not ready server: no <image>." in text and "b Terminating" in text
+    assert "RolledOut: False (ImagePullFailed)" in text and "Deployment in progress" in text
+    assert "Pod a waits: <b>." in Page(victor.get("/endpoints").content).text
+    assert "Pod a waits: <b>." in victor.get("/endpoints.csv").content.decode()
+    factories.variant(of=made)
+    routed = victor.get(f"/endpoints/{made.pk}/routing.json?table=instances").json()["rows"]
+    assert {one["name"]: (one["state"], one["why"]) for one in routed} == {
+        "a": ("NotReady", "server: no <image>."), "b": ("Terminating", ""),
+    }  # fmt: skip
+
+
 def test_a_digest_in_the_name_of_an_image_is_cut_and_can_be_read_in_full(victor: Client) -> None:
     image = f"registry.invalid/vllm/vllm-openai@sha256:{'0123456789abcdef' * 4}"
     row = factories.rollout(image=image)

@@ -17,7 +17,7 @@ from caches.domain.gating import GateState, GateType
 from caches.domain.rollouts import RolloutState
 from caches.models import Rollout
 from caches.services.endpoints.asking import Answer
-from controlplane.clusters.documents import EntryState
+from controlplane.clusters.documents import EntryState, WaitReason
 from controlplane.rest.validation import Input
 from controlplane.serving.models import STATIC_KIND, Endpoint, Instance
 from controlplane.serving.standing import PENDING, Standings
@@ -71,7 +71,7 @@ class EndpointSerializer(ObjectSerializer):
     def get_replicas(self, row: Endpoint) -> int:
         if row.gone_at is not None:
             return 0
-        count = row.status.get("replicas")
+        count = row.said.get("replicas")
         return count if isinstance(count, int) else 0
 
     def get_deleting(self, row: Endpoint) -> bool:
@@ -95,7 +95,7 @@ def standings_of(serializer: serializers.BaseSerializer[Any]) -> Standings:
 
 def conditions_of(row: Endpoint) -> list[Mapping[str, Any]]:
     """Those that can be read; the status may be anybody's."""
-    found = row.status.get("conditions")
+    found = row.said.get("conditions")
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
@@ -120,9 +120,15 @@ class InstanceSerializer(serializers.Serializer[Any]):
     node = serializers.CharField(source="node.name", allow_null=True, default=None)
     digest = serializers.CharField()
     ready = serializers.SerializerMethodField(help_text="null: nobody knows now, see state")
-    state = serializers.SerializerMethodField(help_text="Ready, NotReady, or Unknown while its cluster is silent")
+    state = serializers.SerializerMethodField(
+        help_text="Ready, NotReady, Terminating (it gets no new request), or Unknown while its cluster is silent"
+    )
     unknown_since = serializers.SerializerMethodField(help_text="null: it is known, or nobody ever said")
     restart_count = serializers.IntegerField()
+    wait_reason = serializers.CharField(
+        help_text=f"why it does not run what it should: {', '.join(WaitReason)}; empty: it waits for nothing"
+    )
+    wait_message = serializers.CharField(help_text="the cluster's own words for it, without credentials")
     warm_up = serializers.CharField(
         help_text="ok, or why it serves without having answered the warm-up request; empty while that is not known"
     )

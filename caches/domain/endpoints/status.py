@@ -42,6 +42,8 @@ class WorkFacts:
     available: int
     complete: bool
     failed: str = ""
+    wait_reason: str = ""  # a WaitReason, "" while no pod waits
+    waits: str = ""  # which pod waits, and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class StatusFacts:
     warm_up: WarmUpFacts | None = None  # None: none is asked for
     deleting: bool = False
     problem: str = ""
+    unwritten: str = ""  # why the cluster does not take this very status
 
 
 def cache_facts(gate: Gate | None, *, moving: bool) -> CacheFacts:
@@ -159,11 +162,11 @@ def _conditions(facts: StatusFacts, before: Mapping[str, Any]) -> list[Json]:
         settled = facts.state in (RolloutState.DONE, RolloutState.HOLDING)
         made.append(("RolledOut", "True" if settled else "False", facts.reason or str(facts.state), facts.message))
     if facts.work is not None:
-        serves = facts.work.available > 0 or facts.work.wanted == 0
-        said = f"{facts.work.available} of {facts.work.wanted} replicas serve."
-        made.append(("Available", "True" if serves else "False", "Serving" if serves else "NoReplica", said))
+        made.append(_available(facts.work))
     if facts.warm_up is not None:
         made.append(_warmed_up(facts.warm_up))
+    if facts.unwritten:
+        made.append(("StatusWritten", "False", "NotWritten", facts.unwritten))
     known = {one.get("type"): one for one in before.get("conditions") or () if isinstance(one, Mapping)}
     return [_condition(facts, known.get(type_), type_, *rest) for type_, *rest in made]
 
@@ -174,6 +177,14 @@ def _accepted(facts: StatusFacts) -> tuple[str, str, str, str]:
     if facts.problem:
         return "Accepted", "False", "DeletionWaits" if facts.deleting else "CannotServe", facts.problem
     return "Accepted", "True", "Understood", "The document is understood."
+
+
+def _available(work: WorkFacts) -> tuple[str, str, str, str]:
+    serves = work.available > 0 or work.wanted == 0
+    said = f"{work.available} of {work.wanted} replicas serve."
+    if work.waits and work.available < work.wanted:
+        said = f"{said} {work.waits}"
+    return "Available", "True" if serves else "False", "Serving" if serves else work.wait_reason or "NoReplica", said
 
 
 def _refusal(error: FieldError) -> str:

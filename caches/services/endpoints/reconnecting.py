@@ -9,13 +9,16 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from caches.domain.endpoints.specs import EndpointSpec
+from caches.domain.rollouts import SERVED, RolloutState
 from caches.models import Rollout
 from caches.services.endpoints.rollouts import rollout_begin
 from caches.services.endpoints.versions import version_of
 from controlplane.audit.services import SYSTEM, audit_write
+from controlplane.clusters.endpoints import WorkloadStatus
 from controlplane.serving.models import Endpoint
 
 ASK_AGAIN = timedelta(seconds=15)  # for a place that the new connection refused
+LONGEST_CHAIN = 20  # of rollouts that never served, one after the other
 REGISTERING = "What it leads to is being registered; what serves goes on."
 
 
@@ -43,6 +46,38 @@ def connection_follow(*, endpoint: Endpoint, rollout: Rollout, spec: EndpointSpe
             rollout.version = found.version
         return _moved(rollout, spec)
     return rollout_begin(endpoint=endpoint, spec=spec, version=found.version)
+
+
+def connection_said(rollout: Rollout, spec: EndpointSpec, work: WorkloadStatus | None) -> str | None:
+    """Why the connection that the document names is not what is served through, "" where it is; None where it names
+    none. A rollout that failed served nobody, unless its pods came all the same."""
+    if rollout.connection_problem or not spec.options.connection:
+        return rollout.connection_problem or None
+    if rollout.state in SERVED or rollout.connection == _served_through(rollout):
+        return ""
+    which = f"rollout to what it leads to (number {rollout.number})"
+    if rollout.state != RolloutState.FAILED:
+        return f"A {which} is on its way; what serves goes on until then."
+    if work is not None and work.rollout == rollout.mark and is_whole(work):
+        return ""
+    return f"The {which} failed; what served before it goes on, through what it was read through then."
+
+
+def is_whole(work: WorkloadStatus) -> bool:
+    """Every replica is of the template that was applied last, and serves."""
+    return work.observed and work.wanted == work.updated == work.total and work.available >= work.wanted
+
+
+def _served_through(rollout: Rollout) -> str:
+    """The connection of what served last before the rollout; its own where nothing did."""
+    row = rollout.previous
+    for _ in range(LONGEST_CHAIN):
+        if row is None:
+            break
+        if row.state in SERVED:
+            return row.connection
+        row = row.previous
+    return rollout.connection
 
 
 def _follow(rollout: Rollout, version_id: object) -> None:

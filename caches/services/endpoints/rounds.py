@@ -13,20 +13,19 @@ from caches.domain.endpoints.status import StatusFacts
 from caches.models import EndpointToken, ShownMirror
 from caches.selectors.endpoints import namesake
 from caches.services.endpoints.mirrors import image_mirrors_write
+from caches.services.endpoints.refusals import with_next_step
 from caches.services.endpoints.release import endpoint_release
 from caches.services.endpoints.serving import Outcome, endpoint_serve, name_taken, own_name, refused_outcome
 from caches.services.endpoints.shown import endpoint_show
 from caches.services.endpoints.tokens import tokens_release
 from controlplane.clusters.endpoints import FINALIZER, EndpointOwner
-from controlplane.clusters.gateway import ClusterGateway, Conflict, Forbidden, GatewayError, Refused
+from controlplane.clusters.gateway import ClusterGateway, Conflict, GatewayError, Refused
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.registry import gateway_for
 from controlplane.locks import advisory_lock
 from controlplane.serving.models import STATIC_KIND, Endpoint
 
 log = structlog.get_logger(__name__)
-
-BINDINGS = "Create the two role bindings of Hearth in the endpoint's namespace (docs/tutorial.md, step 4)."
 
 
 def clusters_with_endpoints() -> list[UUID]:
@@ -47,6 +46,7 @@ def endpoints_round(*, cluster_id: UUID) -> int:
         rows = Endpoint.objects.filter(cluster=cluster, gone_at__isnull=True).exclude(kind=STATIC_KIND)
         try:
             if gateway.endpoint_owner() is not EndpointOwner.HEARTH:
+                rows.exclude(unwritten={}).update(unwritten={})  # their statuses are somebody else's now
                 tokens_release(cluster=cluster, gateway=gateway)  # also where the kinds were taken away
                 return 0
         except GatewayError as error:
@@ -75,20 +75,17 @@ def endpoint_round(*, endpoint: Endpoint, gateway: ClusterGateway) -> None:
         if FINALIZER in endpoint.finalizers:
             _let_go(endpoint, gateway)
         return
-    if FINALIZER not in endpoint.finalizers:
-        gateway.set_endpoint_finalizer(name, endpoint.uid, True)
     reading = endpoint_reading(endpoint)
-    if reading.spec is None:
-        outcome: Outcome = refused_outcome(endpoint, reading)
-    else:
-        try:
+    outcome = refused_outcome(endpoint, reading)
+    try:
+        if FINALIZER not in endpoint.finalizers:
+            gateway.set_endpoint_finalizer(name, endpoint.uid, True)
+        if reading.spec is not None:
             name_taken(namesake(endpoint))
             outcome = endpoint_serve(endpoint=endpoint, reading=reading, spec=reading.spec, gateway=gateway)
-        except (Conflict, Refused) as error:
-            # The cluster will not do it: said where people look, and tried again.
-            problem = with_next_step(error)
-            outcome = refused_outcome(endpoint, reading)
-            outcome = replace(outcome, status=replace(outcome.status, problem=problem))
+    except (Conflict, Refused) as error:
+        # The cluster will not do it: said where people look, and tried again.
+        outcome = replace(outcome, status=replace(outcome.status, problem=with_next_step(error)))
     endpoint_show(endpoint=endpoint, outcome=outcome, gateway=gateway, now=timezone.now())
 
 
@@ -101,12 +98,6 @@ def _let_go(endpoint: Endpoint, gateway: ClusterGateway) -> None:
         facts = StatusFacts(endpoint.name, endpoint.generation, now, deleting=True, problem=waits)
         endpoint_show(endpoint=endpoint, outcome=Outcome(facts), gateway=gateway, now=now)
         raise
-
-
-def with_next_step(error: GatewayError) -> str:
-    """What the cluster answered and, where its roles say no, what a person does about it."""
-    said = str(error)[:1000]
-    return f"{said.rstrip('.')}. {BINDINGS}" if isinstance(error, Forbidden) else said
 
 
 def endpoint_reading(endpoint: Endpoint) -> EndpointReading:

@@ -23,10 +23,11 @@ from caches.services.connections import connection_spec
 from caches.services.endpoints.images import EndpointImage, endpoint_image
 from caches.services.endpoints.jumpstart import served_spec
 from caches.services.endpoints.pins import Pinned, pin_ensure, pins_release
-from caches.services.endpoints.reconnecting import connection_follow
+from caches.services.endpoints.reconnecting import connection_follow, connection_said, is_whole
 from caches.services.endpoints.rollouts import rollout_begin, rollout_step, serving
 from caches.services.endpoints.tokens import token_follow
 from caches.services.endpoints.versions import Registered, base_place, version_of
+from caches.services.endpoints.waiting import NOBODY, Waits, pods_waiting
 from controlplane.clusters import codec
 from controlplane.clusters.endpoints import ROLLOUT_ANNOTATION, EndpointName, WorkloadStatus
 from controlplane.clusters.gateway import ClusterGateway, Conflict, Refused
@@ -96,7 +97,8 @@ def endpoint_serve(
         endpoint=endpoint, spec=spec, rollout=rollout, version=registered.version, targets=targets, now=now
     )
     work = gateway.workload_status(endpoint.namespace, endpoint.name)
-    facts = replace(_facts(rollout, registered, warming, work, spec, now), naming=image.pending)
+    waits = pods_waiting(endpoint, registered.version)
+    facts = replace(_facts(rollout, registered, warming, work, spec, now, waits), naming=image.pending)
     rollout = rollout_step(rollout=rollout, facts=facts)
     for held in Rollout.objects.filter(endpoint=endpoint, state=RolloutState.HOLDING).exclude(pk=rollout.pk):
         rollout_step(rollout=held, facts=_facts(held, Registered(), _Warming(Pinned()), None, spec, now))
@@ -114,23 +116,13 @@ def endpoint_serve(
         message=rollout.message,
         weights=weights,
         token=token,
-        connection=_connection(rollout, spec),
+        connection=connection_said(rollout, spec, work),
         image=image.cache,
         moved=image.moved,
-        work=_work(rollout, work),
+        work=_work(rollout, work, waits),
         warm_up=_warm_up(endpoint) if spec.options.warm_up is not None else None,
     )
     return Outcome(status, spec, targets, weights)
-
-
-def _connection(rollout: Rollout, spec: EndpointSpec) -> str | None:
-    """Why the connection that the document names is not read through, "" where it is; None where it names none."""
-    if rollout.connection_problem or not spec.options.connection:
-        return rollout.connection_problem or None
-    on_its_way = rollout.state in BEFORE_SWITCH or rollout.state == RolloutState.SWITCHING
-    if not on_its_way or rollout.previous is None or rollout.previous.connection == rollout.connection:
-        return ""
-    return f"A rollout to what it leads to (number {rollout.number}) is on its way; what serves goes on until then."
 
 
 def _token(endpoint: Endpoint, spec: EndpointSpec, gateway: ClusterGateway, now: datetime) -> str | None:
@@ -197,11 +189,13 @@ def _facts(
     work: WorkloadStatus | None,
     spec: EndpointSpec,
     now: datetime,
+    waits: Waits = NOBODY,
 ) -> RolloutFacts:
     seen = None
     if work is not None:
         current = work.observed and work.rollout == rollout.mark
-        seen = WorkloadFacts(current, work.wanted, work.updated, work.available, work.total, work.failed)
+        counts = (work.wanted, work.updated, work.available, work.total)
+        seen = WorkloadFacts(current, *counts, work.failed, waits.reason, waits.sentence)
     known = registered.version is not None or not registered.wanted
     return RolloutFacts(
         state=RolloutState(rollout.state),
@@ -284,14 +278,14 @@ def _weights(spec: EndpointSpec, targets: CacheTargets, warming: _Warming) -> Ca
 
 
 def _warm_up(endpoint: Endpoint) -> WarmUpFacts:
-    said = dict(endpoint.instances.values_list("name", "warm_up"))
+    said = dict(endpoint.instances.filter(leaving=False).values_list("name", "warm_up"))
     failed = {name: why.rstrip(".") for name, why in said.items() if why not in ("", "ok")}
     return WarmUpFacts(len(said), sum(why == "ok" for why in said.values()), failed)
 
 
-def _work(rollout: Rollout, work: WorkloadStatus | None) -> WorkFacts | None:
+def _work(rollout: Rollout, work: WorkloadStatus | None, waits: Waits) -> WorkFacts | None:
     if work is None:
         return None
     current = work.observed and work.rollout == rollout.mark
-    complete = current and work.wanted == work.updated == work.total and work.available >= work.wanted
-    return WorkFacts(work.total, work.wanted, work.available, complete, work.failed)
+    complete = current and is_whole(work)
+    return WorkFacts(work.total, work.wanted, work.available, complete, work.failed, waits.reason, waits.sentence)

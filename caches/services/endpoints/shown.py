@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import structlog
+
 from caches.domain.endpoints.specs import EndpointKind
-from caches.domain.endpoints.status import endpoint_status, mirror_status, weights_mirror_name
+from caches.domain.endpoints.status import StatusFacts, endpoint_status, mirror_status, weights_mirror_name
 from caches.models import ShownMirror
 from caches.services.endpoints.mirrors import WEIGHTS_KINDS, mirror_write, mirrors_delete, placement
+from caches.services.endpoints.refusals import with_next_step
 from caches.services.endpoints.serving import Outcome, own_name
 from controlplane.clusters.endpoints import CacheMirror
-from controlplane.clusters.gateway import ClusterGateway
+from controlplane.clusters.gateway import ClusterGateway, Conflict, Refused
 from controlplane.serving.models import Endpoint
+
+log = structlog.get_logger(__name__)
 
 _ENDS = ("imageCacheStatus",)  # what goes again when it has nothing to say
 
 
 def endpoint_show(*, endpoint: Endpoint, outcome: Outcome, gateway: ClusterGateway, now: datetime) -> None:
-    """Write the status and the mirrors where they changed."""
-    status = endpoint_status(outcome.status, endpoint.status)
-    before = {name: value for name, value in endpoint.status.items() if name not in _ENDS or name in status}
-    if before != endpoint.status or not _is_in(status, before):
-        gateway.set_endpoint_status(own_name(endpoint), endpoint.uid, {**before, **status})
-        Endpoint.objects.filter(pk=endpoint.pk, uid=endpoint.uid).update(status={**before, **status})
+    """Write the status and the mirrors where they changed. A status that the cluster does not take is stored here."""
+    _status_write(endpoint, outcome.status, gateway)
     if outcome.spec is None:
         return
     if outcome.weights is None:
@@ -37,6 +39,22 @@ def endpoint_show(*, endpoint: Endpoint, outcome: Outcome, gateway: ClusterGatew
     for kind in WEIGHTS_KINDS:
         mirror = CacheMirror(kind, endpoint.namespace, weights_mirror_name(endpoint.name), spec, said)
         mirror_write(cluster=endpoint.cluster, mirror=mirror, gateway=gateway, now=now, endpoint=endpoint)
+
+
+def _status_write(endpoint: Endpoint, facts: StatusFacts, gateway: ClusterGateway) -> None:
+    status, unwritten = endpoint_status(facts, endpoint.said), {}
+    before = {name: value for name, value in endpoint.status.items() if name not in _ENDS or name in status}
+    row = Endpoint.objects.filter(pk=endpoint.pk, uid=endpoint.uid)
+    if before != endpoint.status or not _is_in(status, before):
+        try:
+            gateway.set_endpoint_status(own_name(endpoint), endpoint.uid, {**before, **status})
+            row.update(status={**before, **status})
+        except (Conflict, Refused) as error:
+            why = f"The cluster does not take its status, which is therefore shown here alone. {with_next_step(error)}"
+            unwritten = {**before, **endpoint_status(replace(facts, unwritten=why), endpoint.said)}
+            log.warning("endpoint.status_refused", endpoint=endpoint.full_name, error=str(error)[:300])
+    if unwritten != endpoint.unwritten:
+        row.update(unwritten=unwritten)
 
 
 def mirrors_remove(*, endpoint: Endpoint, gateway: ClusterGateway) -> None:

@@ -14,6 +14,7 @@ from controlplane.clusters.documents import Reason
 from controlplane.clusters.gateway import ImagePresence
 from controlplane.clusters.kubernetes.image_holders import REFERENCE_ANNOTATION
 from controlplane.clusters.kubernetes.objects import time_of
+from controlplane.clusters.kubernetes.said import said, without_query
 
 Json = Mapping[str, Any]
 MESSAGE_LENGTH = 500
@@ -23,7 +24,6 @@ SMALL = 16 * 1024 * 1024  # bytes: every node has an image as small as that, the
 _PULLING = frozenset({"", "ContainerCreating", "PodInitializing"})
 _PULL_FAILED = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError"})
 _BAD_SIGNATURE = "SignatureValidationFailed"
-_QUERY = re.compile(r"(https?://[^\s\"'?]+)\?[^\s\"']*")
 # What registries and runtimes say, in the order in which it is looked for.
 _WORDS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
     (Reason.INSUFFICIENT_CAPACITY, re.compile(r"no space left|disk quota", re.IGNORECASE)),
@@ -60,7 +60,7 @@ def presence_of(pod: Json, node_uid: str, node_made_at: datetime | None) -> Imag
 
     def found(ready: bool | None, reason: Reason | None = None, message: str = "", **more: bool) -> ImagePresence:
         word = reason.value if reason is not None else ""
-        return ImagePresence(node, node_uid, reference, ready, word, _shown(message)[:MESSAGE_LENGTH], **more)
+        return ImagePresence(node, node_uid, reference, ready, word, said(message, MESSAGE_LENGTH), **more)
 
     if metadata.get("deletionTimestamp"):
         return found(False, message="The holder is being removed.", leaving=True)
@@ -102,13 +102,9 @@ def _of_container(pod: Json, reference: str, found: Callable[..., ImagePresence]
 
 def pull_reason(message: str) -> Reason:
     """What a failed pull counts as: its own words decide, and what they do not tell is the registry's fault."""
-    said = _shown(message)
-    return next((reason for reason, words in _WORDS if words.search(said)), Reason.SOURCE_UNAVAILABLE)
-
-
-def _shown(message: str) -> str:
-    """Without what follows ? in addresses: registries send nodes on to stores by signed ones."""
-    return _QUERY.sub(r"\1?…", message)
+    # An address may have anything in what follows its ?.
+    told = without_query(message)
+    return next((reason for reason, words in _WORDS if words.search(told)), Reason.SOURCE_UNAVAILABLE)
 
 
 def listed_digests(node: Json) -> frozenset[str] | None:

@@ -22,7 +22,7 @@ Seen = tuple[Observed, bool]  # the object, and whether it has ended for Hearth 
 log = logging.getLogger(__name__)
 
 # Terminal pods stay out of the listing, and leave the watch as deletions.
-PLACED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class Source:
@@ -95,7 +95,7 @@ class NodeCaches(Source):
 
 class Consumers(Source):
     path = names.PODS
-    query: ClassVar[Mapping[str, object]] = {"fieldSelector": PLACED}
+    query: ClassVar[Mapping[str, object]] = {"fieldSelector": ALIVE}
 
     def begin(self) -> None:
         self.kinds.learn_nodes()
@@ -103,8 +103,10 @@ class Consumers(Source):
 
     def listed(self, item: Json) -> Observed | None:
         consumer = consumer_of(item, "")
-        uid = None if consumer is None else self.kinds.node_uid(consumer.node_name)
-        if consumer is None or uid is None:
+        if consumer is None:
+            return None
+        uid = self.kinds.node_uid(consumer.node_name) if consumer.node_name else ""
+        if uid is None:
             return None
         consumer = dataclasses.replace(consumer, node_uid=uid)
         self.kinds.consumers[consumer.uid] = consumer
@@ -235,7 +237,7 @@ class Kinds:
 
     def consumers_on(self, node_name: str, node_uid: str) -> tuple[Consumer, ...]:
         """A fresh listing of one node's consumers."""
-        query = {"fieldSelector": f"spec.nodeName={node_name},status.phase!=Succeeded,status.phase!=Failed"}
+        query = {"fieldSelector": f"spec.nodeName={node_name},{ALIVE}"}
         found, _ = listed(self.client, names.PODS, query, lambda pod: consumer_of(pod, node_uid))
         return tuple(found)
 

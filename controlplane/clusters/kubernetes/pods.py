@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from controlplane.clusters.documents import ANY_DIGEST, Consumer
-from controlplane.clusters.kubernetes.names import AGENT_LABEL, NODES_NAMESPACE, WEIGHTS_ANNOTATION
+from controlplane.clusters.kubernetes.names import AGENT_LABEL, ENDPOINT_LABEL, NODES_NAMESPACE, WEIGHTS_ANNOTATION
+from controlplane.clusters.kubernetes.pod_waits import wait_of
 
 Json = Mapping[str, Any]
 WARM_UP_CONTAINER = "warm-up"
@@ -23,19 +24,21 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 
 
 def consumer_of(pod: Json, node_uid: str, *, ended: bool = False) -> Consumer | None:
-    """The consumer that a pod is, None for a pod that holds nothing: terminal, not placed, or without any of it.
-    With ``ended`` what a pod was, whatever its phase."""
+    """The consumer that a pod is, None for a pod that holds nothing: terminal, not placed, or without any of it. One of
+    an endpoint counts all the same, except a terminal one. With ``ended`` what a pod was, whatever its phase."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    if not spec.get("nodeName") or (not ended and status.get("phase") in ("Succeeded", "Failed")):
+    serves = ENDPOINT_LABEL in (metadata.get("labels") or {})
+    if not ended and status.get("phase") in ("Succeeded", "Failed"):
         return None
     digests = _digests(pod)
-    if not digests:
+    if not serves and not (digests and spec.get("nodeName")):
         return None
     statuses = status.get("containerStatuses") or ()
+    reason, message = wait_of(pod, excused=WARM_UP_CONTAINER)
     return Consumer(
         uid=metadata["uid"],
         name=f"{metadata.get('namespace', '')}/{metadata['name']}",
-        node_name=spec["nodeName"],
+        node_name=str(spec.get("nodeName") or ""),
         node_uid=node_uid,
         digests=digests,
         ready=_ready(metadata, status),
@@ -44,6 +47,9 @@ def consumer_of(pod: Json, node_uid: str, *, ended: bool = False) -> Consumer | 
         labels=dict(metadata.get("labels") or {}),
         address=str(status.get("podIP") or ""),
         warm_up=_warm_up(statuses),
+        wait_reason=reason,
+        wait_message=message,
+        leaving=bool(metadata.get("deletionTimestamp")),
     )
 
 

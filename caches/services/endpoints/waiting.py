@@ -1,0 +1,32 @@
+"""Which pods of an endpoint do not run what they should, as the watcher saw them last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from caches.models import ModelVersion
+from controlplane.serving.models import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """``reason`` is a WaitReason, ``sentence`` names one pod and says why it waits; both "" where none does."""
+
+    reason: str = ""
+    sentence: str = ""
+
+
+NOBODY = Waits()
+
+
+def pods_waiting(endpoint: Endpoint, version: ModelVersion | None) -> Waits:
+    """One of those that wait, of ``version`` if there is any; those that are on their way out wait for nothing."""
+    rows = endpoint.instances.filter(leaving=False).exclude(wait_reason="")
+    digest = version.artifact.digest if version is not None and version.artifact is not None else ""
+    found = sorted(rows, key=lambda row: (row.digest != digest, row.name))
+    if not found:
+        return NOBODY
+    one, others = found[0], len(found) - 1
+    more = f" ({others} more {'waits' if others == 1 else 'wait'})" if others else ""
+    words = one.wait_message.rstrip(".") or one.wait_reason
+    return Waits(one.wait_reason, f"Pod {one.name} waits{more}: {words}.")

@@ -1,0 +1,70 @@
+"""Why a pod does not run what it should, as the scheduler and its kubelet say it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from controlplane.clusters.documents import WaitReason
+from controlplane.clusters.kubernetes.said import said
+
+Json = Mapping[str, Any]
+MESSAGE_LENGTH = 500
+# What every container goes through.
+_ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
+_REASONS = {
+    **dict.fromkeys(
+        ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError",
+         "InvalidImageName", "SignatureValidationFailed"), WaitReason.IMAGE_PULL_FAILED
+    ),
+    **dict.fromkeys(
+        ("CreateContainerConfigError", "CreateContainerError", "PreCreateHookError"), WaitReason.CONFIGURATION_ERROR
+    ),
+    "CrashLoopBackOff": WaitReason.CRASHING,
+}  # fmt: skip
+
+
+def wait_of(pod: Json, *, excused: str = "") -> tuple[str, str]:
+    """The WaitReason and the cluster's own words for it, or "" twice. ``excused`` is a container whose ends are none of
+    anybody's business: it ends once it is done."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    if metadata.get("deletionTimestamp") or status.get("phase") in ("Succeeded", "Failed"):
+        return "", ""
+    if not spec.get("nodeName"):
+        return _unscheduled(status)
+    for container in _containers(status):
+        state = container.get("state") or {}
+        waiting = state.get("waiting") or {}
+        word = str(waiting.get("reason") or "")
+        if word in _ON_ITS_WAY:
+            continue
+        reason = _REASONS.get(word, WaitReason.START_FAILED)
+        name = str(container.get("name") or "")
+        if reason is WaitReason.CRASHING and name == excused:
+            continue
+        words = [name, word, _ended(container) if reason is WaitReason.CRASHING else "", waiting.get("message")]
+        return reason, said(": ".join(str(part) for part in words if part), MESSAGE_LENGTH)
+    return "", ""
+
+
+def _containers(status: Json) -> Iterator[Json]:
+    """Those that come first hold the others up."""
+    yield from status.get("initContainerStatuses") or ()
+    yield from status.get("containerStatuses") or ()
+
+
+def _unscheduled(status: Json) -> tuple[str, str]:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            words = condition.get("message") or condition.get("reason") or "the scheduler says no more"
+            return WaitReason.UNSCHEDULABLE, said(words, MESSAGE_LENGTH)
+    return "", ""
+
+
+def _ended(container: Json) -> str:
+    """How its last run ended. What it left behind may be lines of its log, which are not for everybody."""
+    ended = (container.get("lastState") or {}).get("terminated") or {}
+    code, why = ended.get("exitCode"), str(ended.get("reason") or "")
+    if code is None:
+        return ""
+    return f"it ended with exit code {code}" + (f" ({why})" if why and why != "Error" else "")
