@@ -26,6 +26,8 @@ from tests.services.endpoints import EndpointWorld
 from tests.services.world import MIB, World
 
 pytestmark = pytest.mark.django_db
+LONG = [{"name": f"V{number}", "value": "x" * 120_000} for number in range(9)]
+CLIMBS = {"weightsCache": {"enabled": True, "hostPath": "/x/../etc"}}
 
 
 @pytest.fixture
@@ -155,6 +157,29 @@ def test_it_refuses_a_manifest_with_the_field(rollouts_api: Api, text: str, fiel
         answer = rollouts_api.post(f"endpoints{query}", {"cluster": cluster.name, "manifest": text})
         assert answer.status_code == 400, answer.content
         assert field in [error["field"] for error in answer.json()["errors"]]
+    assert not Operation.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("manifest", {"spec__worker__environmentVariables": LONG}),  # more than an API server would be sent
+        ("spec.worker.environmentVariables", {"spec__worker__environmentVariables": LONG[1:]}),
+        ("spec.modelSourceConfig.modelLocation", {"spec__modelSourceConfig__modelLocation": "a/../../etc"}),
+        ("spec.modelCacheConfig.weightsCache.hostPath", {"spec__modelCacheConfig": CLIMBS}),
+    ],
+    ids=["a megabyte", "a large environment", "a place that climbs", "a folder that climbs"],
+)
+def test_it_refuses_what_kubectl_would_have_refused_in_the_status(
+    rollouts_api: Api, field: str, changes: dict[str, Any]
+) -> None:
+    """The cases of tests/kube/test_endpoint_hostile.py that are about size and paths."""
+    body = {"cluster": factories.cluster().name, "manifest": manifest(**changes)}
+    for query in ("?dry_run=true", ""):
+        answer = rollouts_api.post(f"endpoints{query}", body)
+        assert answer.status_code == 400, answer.content
+        assert [error["field"] for error in answer.json()["errors"]] == [field]
+        assert len(answer.content) < 5000, "the document is not sent back"
     assert not Operation.objects.exists()
 
 

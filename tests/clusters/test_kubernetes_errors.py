@@ -48,6 +48,12 @@ def conflict_between(*causes: tuple[str, str]) -> dict[str, Any]:
         (410, {"message": "too old resource version: 1 (2)", "reason": "Expired"}, Gone, "too old"),
         (422, {"message": "spec.x: Invalid value"}, Invalid, "Invalid value"),
         (429, {"message": "too many requests"}, Throttled, "too many"),
+        (
+            500,
+            {"message": "failed to create typed patch object (default/a): .spec.replicas: expected"},
+            Invalid,
+            "replicas",
+        ),
         (500, {"message": "etcdserver: leader changed"}, Unreachable, "leader changed"),
         (502, b"<html>bad gateway</html>", Unreachable, "bad gateway"),
         (503, b"", Unreachable, "503"),

@@ -92,11 +92,17 @@ class Kubectl:
 
 
 def hearth_may(client: KubeClient) -> bool:
-    """Whether Hearth's account may still read these kinds: what a test of its rights would find too much."""
-    asked = {"group": API.split("/")[2], "version": "v1", "resource": "inferenceendpointconfigs", "verb": "list"}
-    document = {
-        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-        "spec": {"user": f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:hearth", "resourceAttributes": asked},
-    }  # fmt: skip
-    made = client.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", document, manager="test")
-    return bool(made["status"]["allowed"])
+    """Whether an account of Hearth's has a right to these kinds left: what a test of its rights would find too much."""
+    group = API.split("/")[2]
+    for account, verb in (("hearth", "list"), ("hearth-web", "patch")):
+        asked = {"group": group, "version": "v1", "resource": names.CONFIGS, "verb": verb}
+        document = {
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {
+                "user": f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:{account}", "resourceAttributes": asked,
+            },
+        }  # fmt: skip
+        made = client.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", document, manager="test")
+        if made["status"]["allowed"]:
+            return True
+    return False

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from caches.services.endpoints.asking import ask, deployment_question, kinds_question, object_question
 from controlplane.clusters.endpoints import CacheMirror, MirrorKind
-from controlplane.clusters.gateway import Forbidden, GatewayError, Kind, NotFound
+from controlplane.clusters.gateway import Forbidden, GatewayError, Kind, NotFound, Refused
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.gateway import KubernetesGateway
 from controlplane.clusters.kubernetes.install import documents
 from tests.contracts.observing import changes
 from tests.kube.endpoint_kinds import API, ENDPOINTS, endpoint_kinds
 from tests.kube.guarded import Guarded
+from tests.kube.installed import policies_hold
 from tests.kube.test_endpoint_adapter import CONFIG, OF
 from tests.kube.test_endpoint_adapter import documents as served
 from tests.kube.test_rights import RBAC, Recorded
@@ -25,7 +27,7 @@ STATUS = {"state": "Ready", "readyNodes": 1, "targetNodes": 1, "message": ""}
 
 
 @contextlib.contextmanager
-def bound(guarded: Guarded, *roles: str) -> Iterator[None]:
+def bound(guarded: Guarded, *roles: str, account: str = "hearth") -> Iterator[None]:
     """As the runbook binds them in a namespace."""
     paths = []
     for role in roles:
@@ -33,7 +35,7 @@ def bound(guarded: Guarded, *roles: str) -> Iterator[None]:
         binding = {
             "apiVersion": RBAC, "kind": "RoleBinding", "metadata": {"name": f"test-{role}"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": "hearth", "namespace": names.SYSTEM_NAMESPACE}],
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": names.SYSTEM_NAMESPACE}],
         }  # fmt: skip
         guarded.admin.apply(paths[-1], binding, manager="test")
     try:
@@ -114,15 +116,71 @@ def test_hearth_serves_with_the_rights_it_is_given_and_uses_all_of_them(guarded:
         gateway.set_endpoint_finalizer(OF, uid, False)
         gateway.delete_endpoint(OF, uid)
     used = {(resource, verb) for _, resource, verb in recorded.rights}
-    roles = {item["metadata"]["name"]: item["rules"] for item in documents(ENDPOINTS) if item["kind"] == "ClusterRole"}
-    given = {
-        (resource, verb)
-        for name in ("hearth-endpoint-kinds", "hearth-services")
-        for rule in roles[name]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    given = rights_of("hearth-endpoint-kinds", "hearth-services")
     # Applying what is not there yet is a creation too; both kinds of endpoint are written alike.
     alike = {(resource.replace("jumpstartmodels", names.CONFIGS), verb) for resource, verb in given if verb != "create"}
     assert alike <= used
     assert {right for right in used if right[0] != "deployments" or right[1] == "get"} <= given
+
+
+def rights_of(*roles: str) -> set[tuple[str, str]]:
+    """What deploy/endpoints gives to whom these are bound."""
+    rules = {item["metadata"]["name"]: item["rules"] for item in documents(ENDPOINTS) if item["kind"] == "ClusterRole"}
+    return {
+        (resource, verb)
+        for name in roles
+        for rule in rules[name]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_pages_account_asks_what_a_document_would_do_and_changes_nothing(guarded: Guarded) -> None:
+    gateway, said = guarded.hearth("hearth-web"), {}
+    recorded = Recorded(gateway.client)
+
+    def asked(document: dict[str, Any] = CONFIG) -> dict[str, tuple[str, str]]:
+        questions = {
+            "kinds": kinds_question(gateway),
+            "object": object_question(gateway, document),
+            "deployment": deployment_question(gateway, "default", "chat-small", known=False),
+        }
+        return {about: (one.answer.value, one.said) for about, one in ask(questions, seconds=60).items()}
+
+    with endpoint_kinds(guarded.admin, policies=True):
+        policies_hold(guarded.admin)
+        until(lambda: asked()["object"][0] == "Fine", "the account may ask")
+        said = asked()
+        assert said["kinds"][0] == "Fine"
+        assert said["deployment"][0] == "Unknown" and "bind hearth-web-deployments in default" in said["deployment"][1]
+        with bound(guarded, "hearth-web-deployments", account="hearth-web"):
+            until(lambda: asked()["deployment"][0] == "Fine", "it may look at Deployments there")
+            guarded.admin.create("/apis/apps/v1/namespaces/default/deployments", served()[0], manager="somebody")
+            assert asked()["deployment"][0] == "Problem", "somebody else's has the name"
+            guarded.admin.delete(f"/apis/apps/v1/namespaces/default/deployments/{OF.name}")
+        nowhere = {**CONFIG, "metadata": {"name": "chat-small", "namespace": "nobodys"}}
+        assert asked(nowhere)["object"] == ("Problem", asked(nowhere)["object"][1])
+        assert 'namespaces "nobodys" not found' in asked(nowhere)["object"][1]
+        wrong = {**CONFIG, "spec": {**CONFIG["spec"], "replicas": "two"}}
+        assert asked(wrong)["object"][0] == "Problem" and "replicas" in asked(wrong)["object"][1], asked(wrong)
+        assert guarded.admin.get(f"{API}/{names.CONFIGS}")["items"] == [], "nothing was stored"
+
+        path = f"{API}/namespaces/default/{names.CONFIGS}"
+        guarded.admin.apply(f"{path}/chat-small", CONFIG, manager="kubectl")
+        changed = {**CONFIG, "spec": {**CONFIG["spec"], "modelName": "another"}}
+        assert asked(changed)["object"][0] == "Problem" and "kubectl holds fields" in asked(changed)["object"][1]
+        for write in (
+            lambda: gateway.apply_endpoint(CONFIG),
+            lambda: gateway.client.merge(f"{path}/chat-small", {"spec": {"replicas": 9}}, manager="x"),
+            lambda: gateway.client.create(path, {**CONFIG, "metadata": {"name": "another"}}, manager="x"),
+        ):
+            with pytest.raises(Refused, match="change nothing"):
+                write()
+        with pytest.raises(Forbidden):
+            gateway.delete_endpoint(OF, "")
+        stored = guarded.admin.get(f"{path}/chat-small")
+        assert (stored["metadata"]["generation"], stored["spec"]["modelName"]) == (1, CONFIG["spec"]["modelName"])
+    used = {(resource, verb) for _, resource, verb in recorded.rights if verb != "delete"}
+    alike = {(resource.replace(names.JUMPSTART_MODELS, names.CONFIGS), verb) for resource, verb in used}
+    given = rights_of("hearth-web-endpoint-kinds", "hearth-web-deployments")
+    assert alike == {(resource.replace(names.JUMPSTART_MODELS, names.CONFIGS), verb) for resource, verb in given}

@@ -107,7 +107,7 @@ def object_question(gateway: ClusterGateway, document: Mapping[str, Any]) -> Que
         except (NotFound, NotApplicable) as error:
             return Finding("object", Answer.PROBLEM, str(error)[:500])
         except Refused as error:
-            return _refused("object", error)
+            return _refused("object", error, "apply deploy/endpoints of this version")
         return Finding("object", Answer.FINE, "The API server would take the document.")
 
     return question
@@ -120,7 +120,9 @@ def deployment_question(gateway: ClusterGateway, namespace: str, name: str, *, k
         try:
             found = gateway.workload_status(namespace, name)
         except (Refused, NotApplicable) as error:
-            return _refused("deployment", error)
+            return _refused(
+                "deployment", error, f"bind hearth-web-deployments in {namespace} (docs/tutorial.md, step 4)"
+            )
         if found is None:
             return Finding("deployment", Answer.FINE, f"No Deployment is called {namespace}/{name} yet.")
         numbers = f"{found.available} of {found.wanted} replicas serve"
@@ -161,7 +163,9 @@ def source_question(place: Place) -> Question:
     return question
 
 
-def _refused(about: str, error: GatewayError) -> Finding:
-    forbidden = isinstance(error, Forbidden)
-    said = "Hearth's pages may not ask this; its worker does when the document is applied." if forbidden else str(error)
-    return Finding(about, Answer.UNKNOWN if forbidden else Answer.PROBLEM, said[:500])
+def _refused(about: str, error: GatewayError, granted: str) -> Finding:
+    """``granted``: what gives the right to ask, where that is what is wanting."""
+    if not isinstance(error, Forbidden):
+        return Finding(about, Answer.PROBLEM, str(error)[:500])
+    said = f"Hearth's pages may not ask this; its worker does when the document is applied. To ask before, {granted}."
+    return Finding(about, Answer.UNKNOWN, said)

@@ -30,6 +30,8 @@ LONGEST_RETRY_SECONDS = 300.0
 MESSAGE_LENGTH = 600
 # Status and reason are those of a quota, too: only the sentence says that it is for want of a role.
 _NO_ROLE = re.compile(r"\bcannot [a-z]+ resource\b")
+# An apply whose values are of other types than the definition's is answered with 500, as if the server were at fault.
+_UNTYPED = re.compile(r"failed to create typed patch object")
 _MANAGER = re.compile(r'conflict with "([^"]+)"')
 
 
@@ -56,9 +58,9 @@ def refusal(
         return _conflict(document, said)
     if status == 410 or _causes(document, "ResourceVersionTooLarge") or "Too large resource version" in message:
         return Gone(said)
-    if status >= 500:
+    if status >= 500 and not _UNTYPED.search(message):
         return Unreachable(said)
-    return Invalid(said) if status in (400, 422) else Refused(said)
+    return Invalid(said) if status in (400, 422, 500) else Refused(said)
 
 
 def status_error(document: Mapping[str, Any], *, path: str, now: datetime) -> GatewayError:
