@@ -103,8 +103,8 @@ class PolicyForm(StrategyForm):
         required=False,
         min_value=WHOLES["queue_requests"][0],
         max_value=WHOLES["queue_requests"][1],
-        help_text="So many wait at each router while there is no instance for them, for example while one starts from "
-        "zero. One more gets 429 and is told when to come back; 0: nobody waits, all get 503 at once.",
+        help_text="So many wait at each router process while there is no instance for them, as while one starts "
+        "from zero. One more gets 429 and is told when to come back; 0: nobody waits, all get 503 at once.",
     )
     queue_seconds = forms.IntegerField(
         required=False,

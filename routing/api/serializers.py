@@ -68,8 +68,8 @@ class ExtensionsInput(Input):
         required=False,
         min_value=WHOLES["queue_requests"][0],
         max_value=WHOLES["queue_requests"][1],
-        help_text="wait at a router while there is no instance for them; one more gets 429 with Retry-After, and with "
-        "0 all get 503 at once",
+        help_text="wait at each router process while there is no instance for them; one more gets 429 with "
+        "Retry-After, and with 0 all get 503 at once",
     )
     queue_seconds = serializers.IntegerField(
         required=False,

@@ -121,6 +121,9 @@ def test_a_router_that_is_behind_or_silent_is_shown_so(victor: Client, place: st
         RouterProcess.objects.create(name=name, host=name[0], config_version=version, started_at=seen, seen_at=seen)
     page = text(victor, place)
     assert page.count("4, 5 is being published") == 1 and "not the newest" not in page, "it had no time to say so yet"
+    assert page.count("4 when it was heard of last") == 1
+    table = page.partition('id="routers"')[2].partition('id="changes"')[0]
+    assert (table.count(">Serves<"), table.count(">Silent<"), table.count(">unknown<")) == (2, 1, 1)
     Configuration.objects.update(created_at=now - timedelta(seconds=4))
     page = text(victor, place)
     assert page.count("not the newest") == 1 and "is being published" not in page, "of the silent one nobody knows"
@@ -192,7 +195,7 @@ def test_it_says_whether_requests_are_looked_into(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({}, "requests wait up to 30 seconds for the first, 256 at a time at each router"),
+        ({}, "requests wait up to 30 seconds for the first, 256 at a time at each router process"),
         ({"queue_requests": 8, "queue_seconds": 1}, "requests wait up to 1 second for the first, 8 at a time"),
         ({"queue_requests": 0}, "requests are refused at once with 503: the policy lets nobody wait"),
     ],
