@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from caches.domain.endpoints.workload import Served, deployment, node_affinity, service
 from caches.domain.labels import ready_label
@@ -32,11 +36,41 @@ def test_the_served_container_sees_one_artifact_and_cannot_write_it() -> None:
     assert not made["automountServiceAccountToken"]
 
 
+def reading(root: str, **connection: Any) -> Served:
+    """Pods that may fetch from a folder below the root."""
+    told = {"name": "fs", "type": "Filesystem", "allowed": ["/elsewhere", root], **connection}
+    return replace(SERVED, source=json.dumps({"connection": told, "uri": f"file://{root}/llms/a"}))
+
+
+@pytest.mark.parametrize("path", ["/fsx", "/tmp/fsx", "/mnt/a b"])
+def test_the_ensure_step_reads_a_file_system_that_its_nodes_have_mounted(path: str) -> None:
+    made = pod(config(), reading(path))
+    volumes = {volume["name"]: volume for volume in made["volumes"]}
+    assert volumes["hearth-source"] == {"name": "hearth-source", "hostPath": {"path": path}}, (
+        "of no type: a pod that is warm starts without it"
+    )
+    [ensure] = made["initContainers"]
+    [mount] = [one for one in ensure["volumeMounts"] if one["name"] == "hearth-source"]
+    assert (mount["mountPath"], mount["readOnly"]) == (path, True)
+    assert not [m for c in made["containers"] for m in c["volumeMounts"] if m["name"] == "hearth-source"]
+
+
+@pytest.mark.parametrize("path", ["/", "/tmp", "/hearth", "/model", "/mnt/a:b"])
+def test_no_file_system_hides_what_the_ensure_step_needs(path: str) -> None:
+    made = pod(config(), reading(path))
+    assert "hearth-source" not in {volume["name"] for volume in made["volumes"]}
+
+
+def test_what_is_asked_over_the_network_is_mounted_nowhere() -> None:
+    for served in (SERVED, reading("/fsx", type="S3"), reading("/fsx", allowed=["/fsx2"])):
+        assert "hearth-source" not in {volume["name"] for volume in pod(config(), served)["volumes"]}
+
+
 def test_every_mount_has_its_volume_and_every_volume_a_name_of_its_own() -> None:
     volumes = [{"name": "data", "emptyDir": {}}]
     extra = {"volumes": volumes, "initContainers": [{"name": "x", "volumeMounts": [{"name": "data"}]}]}
     for document in (config(spec__kubernetes=extra), jumpstart(), config(spec__worker__modelVolumeMount={"name": "m"})):
-        made = pod(document)
+        made = pod(document, reading("/fsx"))
         names = [volume["name"] for volume in made["volumes"]]
         used = {m["name"] for c in (*made["initContainers"], *made["containers"]) for m in c.get("volumeMounts", ())}
         assert len(set(names)) == len(names) and used <= set(names)

@@ -20,6 +20,7 @@ from tests.kube.source_walk import ENDPOINTS, OPEN, TOKEN, TOKEN_SECRET, TYPE, S
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 WARM_UP_SECONDS = 2
+FETCH = ("chat-hub", "chat-fsx")  # whose pods are put where nothing can be kept
 
 
 @contextmanager
@@ -101,7 +102,8 @@ def _warmed_up(sources: Sources) -> dict[str, Any]:
 
 
 def pods_start_where_nothing_can_be_kept(sources: Sources, *, full: str, strange: str) -> None:
-    """On a node without room, and on one of no pool where nobody ever made a store: each fetches into itself."""
+    """On a node without room, and on one of no pool where nobody ever made a store: each fetches into itself, from the
+    hub and from the file system that its node has mounted."""
     hearth = sources.hearth
     hearth.until(lambda: not agents(hearth.kube.nodes[strange]), "nobody keeps anything there", seconds=120)
     shutil.rmtree(hearth.store(hearth.kube.nodes[strange]), ignore_errors=True)
@@ -109,16 +111,21 @@ def pods_start_where_nothing_can_be_kept(sources: Sources, *, full: str, strange
     try:
         for replicas, node in ((2, full), (3, strange)):
             _schedulable(sources, node)
-            sources.kubectl("scale", f"{names.CONFIGS}/chat-hub", f"--replicas={replicas}")
-            hearth.until(lambda count=replicas: _placed(sources) == count, f"one more is on {node}", seconds=120)  # type: ignore[misc]
+            for name in FETCH:
+                sources.kubectl("scale", f"{names.CONFIGS}/{name}", f"--replicas={replicas}")
+            hearth.until(
+                lambda count=replicas: all(_placed(sources, name) == count for name in FETCH),  # type: ignore[misc]
+                f"one more is on {node}", seconds=120,
+            )  # fmt: skip
     finally:
         _schedulable(sources, *hearth.kube.nodes)
         _label(sources, strange, None)
-    hearth.until(lambda: _available(sources) == 3, "they serve", seconds=180)
-    told = {pod["spec"]["nodeName"]: _ensured(pod) for pod in _pods(sources, "chat-hub")}
-    assert told[full]["found"] == told[strange]["found"] == "local", told
-    assert "NoRoom" in told[full]["message"], told
-    assert told[strange]["message"] == "this node has no store", told
+    for name in FETCH:
+        hearth.until(lambda name=name: _available(sources, name) == 3, f"{name} serves", seconds=180)  # type: ignore[misc]
+        told = {pod["spec"]["nodeName"]: _ensured(pod) for pod in _pods(sources, name)}
+        assert told[full]["found"] == told[strange]["found"] == "local", (name, told)
+        assert "NoRoom" in told[full]["message"], (name, told)
+        assert told[strange]["message"] == "this node has no store", (name, told)
 
 
 def _pods(sources: Sources, name: str) -> list[dict[str, Any]]:
@@ -126,12 +133,12 @@ def _pods(sources: Sources, name: str) -> list[dict[str, Any]]:
     return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
 
 
-def _placed(sources: Sources) -> int:
-    return sum(bool(pod["spec"].get("nodeName")) for pod in _pods(sources, "chat-hub"))
+def _placed(sources: Sources, name: str) -> int:
+    return sum(bool(pod["spec"].get("nodeName")) for pod in _pods(sources, name))
 
 
-def _available(sources: Sources) -> int:
-    return int(sources.hearth.client.get(f"{DEPLOYMENTS}/chat-hub")["status"].get("availableReplicas", 0))
+def _available(sources: Sources, name: str) -> int:
+    return int(sources.hearth.client.get(f"{DEPLOYMENTS}/{name}")["status"].get("availableReplicas", 0))
 
 
 def _ensured(pod: dict[str, Any]) -> dict[str, Any]:

@@ -188,3 +188,41 @@ def test_a_served_container_mounts_a_store_read_only(guarded: Guarded, path: str
         return
     made = guarded.admin.create(pods, pod, manager="test")
     guarded.admin.delete(f"{pods}/{made['metadata']['name']}", grace_seconds=0)
+
+
+def test_what_is_added_to_a_running_pod_reaches_no_folder_of_its_node(guarded: Guarded) -> None:
+    """Whoever may debug a pod of an endpoint could otherwise write what all nodes or all teams read."""
+
+    def mounted(name: str, **more: Any) -> dict[str, Any]:
+        return {"name": name, "mountPath": f"/{name}", **more}
+
+    init = {"name": "ensure", "image": "none", "volumeMounts": [mounted("hearth-source", readOnly=True)]}
+    folders = {"store": STORE, "hearth-source": "/fsx"}
+    pod: dict[str, Any] = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "debugged"},
+        "spec": {
+            "nodeSelector": {"no": "node"}, "initContainers": [init],
+            "containers": [{"name": "server", "image": "none"}],
+            "volumes": [{"name": name, "hostPath": {"path": path}} for name, path in folders.items()],
+        },
+    }  # fmt: skip
+    pods = "/api/v1/namespaces/default/pods"
+    init["volumeMounts"] = [mounted("hearth-source")]
+    with pytest.raises(Refused, match="that an ensure step reads is mounted with readOnly true"):
+        guarded.admin.create(pods, pod, manager="test")
+    init["volumeMounts"] = [mounted("hearth-source", readOnly=True)]
+    guarded.admin.create(pods, pod, manager="test")
+    try:
+        for name in folders:
+            added = {"name": f"debug-{name}", "image": "none", "volumeMounts": [mounted(name, readOnly=True)]}
+            with pytest.raises(Refused, match="added to a running pod mounts neither"):
+                debug(guarded, pods, added)
+        debug(guarded, pods, {"name": "debug", "image": "none"})
+    finally:
+        guarded.admin.delete(f"{pods}/debugged", grace_seconds=0)
+
+
+def debug(guarded: Guarded, pods: str, container: dict[str, Any]) -> None:
+    """As ``kubectl debug`` does it."""
+    body = {"spec": {"ephemeralContainers": [container]}}
+    guarded.admin.merge(f"{pods}/debugged/ephemeralcontainers", body, manager="kubectl-debug")

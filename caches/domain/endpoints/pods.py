@@ -18,7 +18,7 @@ MOST_ENVIRONMENT_BYTES = 512 * 1024
 VOLUME = "model-weights"
 RESERVED_VOLUMES = frozenset({
     "shm", "model-weights-copy", "parallel-copy-configmap", "lmcache-config", "gated-model-downloader-configmap",
-    "hearth-store", "hearth-tmp", "hearth-warm-up",
+    "hearth-store", "hearth-source", "hearth-tmp", "hearth-warm-up",
 })  # fmt: skip
 RESERVED_CONTAINERS = frozenset({"ensure", "server", "warm-up"})
 RESERVED_MOUNTS = ("/hearth", "/hearth-warm-up", "/dev", "/proc", "/sys")

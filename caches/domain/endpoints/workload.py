@@ -7,19 +7,24 @@ Nothing is required of a node but what the document itself requires: warm nodes 
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from caches.domain.endpoints.specs import INSTANCE_TYPE_LABEL, EndpointSpec
 from caches.domain.endpoints.warm_up import container, volume
 from caches.domain.labels import ready_label
+from controlplane.clusters.documents import SourceType
 
 ENDPOINT_LABEL = "hearth.dev/endpoint"
 VERSION_LABEL = "hearth.dev/version"  # the first hex digits of the digest that a pod serves
 MANAGED_BY = {"app.kubernetes.io/managed-by": "hearth"}
 WEIGHTS_ANNOTATION = "cache.hearth.dev/weights"
-STORE, TREE, TMP = "/hearth/store", "/hearth/weights", "hearth-tmp"
+STORE, TREE, TMP, SOURCE = "/hearth/store", "/hearth/weights", "hearth-tmp", "hearth-source"
+_ENSURES = (STORE, "/model", "/tmp", "/dev", "/proc", "/sys")  # where the ensure step has other things
 WARM_WEIGHT = 100
 # A pod that goes still gets requests until everybody has heard of it. Its server is told to end after that.
 DRAIN_SECONDS = 10
@@ -42,6 +47,17 @@ class Served:
     host_path: str
     digest: str = ""
     source: str = ""
+
+    @property
+    def mounted(self) -> str:
+        """The folder of nodes that the ensure step reads: the connection's root where ``source`` is a file system,
+        for whoever may read through the connection may read all of it. "" for what is asked over the network."""
+        told = json.loads(self.source) if self.source else {}
+        if told.get("connection", {}).get("type") != SourceType.FILESYSTEM:
+            return ""
+        folder = PurePosixPath(unquote(urlsplit(told["uri"]).path))
+        roots = [str(PurePosixPath(root)) for root in told["connection"]["allowed"] if folder.is_relative_to(root)]
+        return roots[0] if roots and _may_be_mounted(roots[0]) else ""
 
 
 def selector(name: str) -> dict[str, str]:
@@ -197,9 +213,20 @@ def _ensure(spec: EndpointSpec, served: Served) -> list[Json]:
             {"name": "hearth-store", "mountPath": STORE},
             {"name": spec.pod.volume_name, "mountPath": "/model"},
             {"name": TMP, "mountPath": "/tmp"},
+            *([_source_mount(served)] if served.mounted else ()),
         ],
     }
     return [step]
+
+
+def _source_mount(served: Served) -> Json:
+    """Where its connection says it is, and whatever is mounted below it read-only too where the node's runtime can."""
+    return {"name": SOURCE, "mountPath": served.mounted, "readOnly": True, "recursiveReadOnly": "IfPossible"}
+
+
+def _may_be_mounted(folder: str) -> bool:
+    """Not where that would hide what the ensure step itself needs, and not with a name that no API server takes."""
+    return ":" not in folder and not any(PurePosixPath(taken).is_relative_to(folder) for taken in _ENSURES)
 
 
 def _server(spec: EndpointSpec, served: Served) -> Json:
@@ -241,4 +268,7 @@ def _own_volumes(spec: EndpointSpec, served: Served) -> list[Json]:
             {"name": spec.pod.volume_name, "emptyDir": {}},
             {"name": TMP, "emptyDir": {"sizeLimit": "64Mi"}},
         ]
+    if served.digest and served.mounted:
+        # Of no type: pods whose weights are warm start where the file system is not mounted, too.
+        made.append({"name": SOURCE, "hostPath": {"path": served.mounted}})
     return [*made, volume()] if spec.options.warm_up is not None else made
