@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from django.utils import timezone
 
+from caches.domain.launches.trials import servable
 from caches.domain.launches.words import PHASES, Mark, Observer
 from caches.domain.manifests import manifest_build, manifest_encode
 from caches.models import (
@@ -105,7 +106,8 @@ def of_files(row: ModelVersion, *paths: str) -> ModelVersion:
     assert row.artifact is not None
     files = [FileRecord(path, 1, Algorithm.SHA256, "a" * 64, "etag") for path in paths]
     row.artifact.manifest = manifest_encode(manifest_build(files))
-    row.artifact.save(update_fields=["manifest"])
+    row.artifact.servable_locally = servable(paths)
+    row.artifact.save(update_fields=["manifest", "servable_locally"])
     return row
 
 

@@ -15,9 +15,10 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
-from caches.domain.manifests import manifest_build, manifest_encode
+from caches.domain.manifests import manifest_build
 from caches.models import Artifact, DriftState, Model, ModelVersion, SourceConnection, UnknownCopy, VersionState
 from caches.services.adoption_rules import connection_difference, version_problem
+from caches.services.artifacts import weights_artifact
 from caches.services.catalogue import check_names
 from caches.services.connections import connection_create
 from caches.services.entry_mirror import statuses_mirror
@@ -26,7 +27,7 @@ from caches.services.loop.pool_rounds import pools_mark_dirty
 from caches.services.resolving import revision_of
 from caches.services.unknown_copies import unknown_copies_record
 from controlplane.audit.services import Actor, audit_write
-from controlplane.clusters.documents import ArtifactKind, Manifest, Origin
+from controlplane.clusters.documents import Manifest, Origin
 from controlplane.clusters.gateway import ClusterGateway, GatewayError, Kind, ObservedNodeCache
 from controlplane.clusters.models import Cluster, Node, NodePool
 from controlplane.clusters.registry import gateway_for
@@ -120,17 +121,7 @@ def _take(actor: Actor, manifest: Manifest, origin: Origin | None, found: Adopti
     except ValueError as error:
         found.not_adopted.append(_refused(manifest, name, f"Its manifest is damaged: {error}.", "Register it again."))
         return
-    artifact, made = Artifact.objects.get_or_create(
-        digest=manifest.digest,
-        defaults={
-            "kind": ArtifactKind.WEIGHTS,
-            "size_bytes": manifest.size_bytes,
-            "files_count": len(manifest.files),
-            "anchored": all(file.algorithm.is_content for file in manifest.files),
-            "manifest": manifest_encode(manifest),
-            "witness": origin.witness[:80] if origin is not None else "",
-        },
-    )
+    artifact, made = weights_artifact(manifest, witness=origin.witness[:80] if origin is not None else "")
     if made:
         found.artifacts.append(manifest.digest)
     if problem := version_problem(origin):

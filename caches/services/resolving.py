@@ -15,24 +15,24 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
-from caches.domain.manifests import case_collisions, manifest_build, manifest_encode
-from caches.models import Artifact, DriftState, ModelVersion, SourceConnection, VersionState
+from caches.domain.manifests import case_collisions, manifest_build
+from caches.models import DriftState, ModelVersion, SourceConnection, VersionState
+from caches.services.artifacts import weights_artifact
 from caches.services.connections import connection_source
 from caches.services.launches.rows import launches_of_version_refresh
 from caches.services.listing import MAX_FILES, TooSlow, check_paths, describe_all, pack, unpack
+from caches.services.registering import CanceledMeanwhile, deleted, registration_step
 from caches.sources.base import PAGE_SIZE, ListedFile, Source
 from caches.sources.metadata import read_metadata
 from caches.sources.problems import empty_place, shown
 from caches.sources.selection import wanted
 from controlplane.audit.services import SYSTEM, audit_write
-from controlplane.clusters.documents import ArtifactKind, FileRecord, Manifest, Reason
-from controlplane.errors import Clash, HearthError, Missing, Permanent, Transient
-from controlplane.operations.models import FINAL_STATES, Operation, OperationState
+from controlplane.clusters.documents import FileRecord, Manifest, Reason
+from controlplane.errors import Clash, HearthError, Missing, Permanent
+from controlplane.operations.models import Operation, OperationState
 from controlplane.operations.services import (
-    operation_acknowledge,
     operation_fail,
     operation_progress,
-    operation_run,
     operation_succeed,
 )
 
@@ -40,39 +40,22 @@ STEP_SECONDS = 20.0  # of a worker's 45: one page of checksums, and then the hea
 HEADER_SECONDS = 10.0
 SMALLEST_PAGE = 20
 GIVE_UP_AFTER = timedelta(hours=1)
-
-
-class _Canceled(Exception):
-    """The operation was cancelled while the last step worked: its transaction is undone."""
+_NOUN = "version"
 
 
 def version_resolve_step(*, operation_id: UUID) -> bool:
     """Resolve one page. True when the operation ended; False asks for the next step; Transient when to try later."""
-    operation = Operation.objects.filter(pk=operation_id).first()
-    if operation is None or operation.state in FINAL_STATES:
-        return True
-    version = _version(operation)
-    if operation.state == OperationState.CANCELING:
-        _refuse(version, operation, _canceled())
-        operation_acknowledge(operation_id=operation_id, message="Registration was cancelled.")
-        return True
-    operation_run(operation_id=operation_id)
-    try:
-        if version is None:
-            raise _deleted()
-        connection = SourceConnection.objects.filter(pk=operation.params["connection_id"]).first()
-        if connection is None:
-            raise Missing("version:user:no-such-connection", "The source connection was deleted meanwhile.")
-        with connection_source(connection) as source:
-            return _page(operation, version, source)
-    except Transient as error:
-        if timezone.now() - operation.created_at < GIVE_UP_AFTER:
-            raise
-        return _give_up(version, operation, error)
-    except HearthError as error:
-        return _give_up(version, operation, error)
-    except _Canceled:
-        return False
+    return registration_step(
+        operation_id=operation_id, noun=_NOUN, patience=GIVE_UP_AFTER, subject=_version, work=_work, refuse=_refuse
+    )
+
+
+def _work(operation: Operation, version: ModelVersion) -> bool:
+    connection = SourceConnection.objects.filter(pk=operation.params["connection_id"]).first()
+    if connection is None:
+        raise Missing("version:user:no-such-connection", "The source connection was deleted meanwhile.")
+    with connection_source(connection) as source:
+        return _page(operation, version, source)
 
 
 def resolve_small(source: Source, request: Mapping[str, Any]) -> Manifest | None:
@@ -168,16 +151,7 @@ def _publish(
 ) -> None:
     now = timezone.now()
     with transaction.atomic():
-        artifact, _ = Artifact.objects.get_or_create(
-            digest=manifest.digest,
-            defaults={
-                "kind": ArtifactKind.WEIGHTS,
-                "size_bytes": manifest.size_bytes,
-                "files_count": len(manifest.files),
-                "anchored": all(file.algorithm.is_content for file in manifest.files),
-                "manifest": manifest_encode(manifest),
-            },
-        )
+        artifact, _ = weights_artifact(manifest)
         won = ModelVersion.objects.filter(pk=version.pk, state=VersionState.RESOLVING).update(
             state=VersionState.AVAILABLE,
             code="",
@@ -201,10 +175,10 @@ def _publish(
             _audit(version, operation, VersionState.AVAILABLE, facts)
             launches_of_version_refresh(digest=artifact.digest)
         elif not ModelVersion.objects.filter(pk=version.pk).exists():
-            raise _deleted()  # nobody would name the artifact
+            raise deleted(_NOUN)  # nobody would name the artifact
         _clean(operation)
         if not operation_succeed(operation_id=operation.pk, result=facts, message="Registered."):
-            raise _Canceled
+            raise CanceledMeanwhile
 
 
 def _compare(operation: Operation, version: ModelVersion, manifest: Manifest) -> bool:
@@ -234,15 +208,8 @@ def _version(operation: Operation) -> ModelVersion | None:
     return versions.filter(pk=operation.subject_id).first()
 
 
-def _give_up(version: ModelVersion | None, operation: Operation, error: HearthError) -> bool:
-    with transaction.atomic():
-        _refuse(version, operation, error)
-        _clean(operation)
-        ended = operation_fail(operation_id=operation.pk, error=error)
-    return ended  # False: it was cancelled meanwhile, which the next step acknowledges
-
-
 def _refuse(version: ModelVersion | None, operation: Operation, error: HearthError) -> None:
+    _clean(operation)
     if version is None:
         return
     fields = {"code": error.code, "message": error.detail[:1000], "next_step": error.next_step[:500]}
@@ -250,19 +217,6 @@ def _refuse(version: ModelVersion | None, operation: Operation, error: HearthErr
         rows = ModelVersion.objects.filter(pk=version.pk, state=VersionState.RESOLVING)
         if rows.update(state=VersionState.REFUSED, updated_at=timezone.now(), **fields) == 1:
             _audit(version, operation, VersionState.REFUSED, fields)
-
-
-def _deleted() -> Missing:
-    return Missing("version:user:not-found", "The version was deleted meanwhile.")
-
-
-def _canceled() -> Permanent:
-    return Permanent(
-        "version:user:canceled",
-        "Registration was cancelled.",
-        reason=Reason.CANCELED,
-        next_step="Retry the operation, or register the version again.",
-    )
 
 
 def _clean(operation: Operation) -> None:

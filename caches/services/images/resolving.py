@@ -14,50 +14,31 @@ from caches.domain.images import parse_reference
 from caches.models import Artifact, Image, ImageState, SourceConnection
 from caches.services.images import resolver as image_resolver
 from caches.services.images.resolver import ResolvedImage
+from caches.services.registering import CanceledMeanwhile, deleted, registration_step
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.documents import ArtifactKind, Reason
-from controlplane.errors import HearthError, Missing, Permanent, Transient
+from controlplane.errors import HearthError, Missing, Permanent
 from controlplane.locks import transaction_lock
-from controlplane.operations.models import FINAL_STATES, Operation, OperationState
+from controlplane.operations.models import Operation, OperationState
 from controlplane.operations.services import (
-    operation_acknowledge,
-    operation_fail,
-    operation_run,
     operation_succeed,
 )
 
 GIVE_UP_AFTER = timedelta(minutes=10)
-
-
-class _Canceled(Exception):
-    """The operation was cancelled while the registry answered: the transaction is undone."""
+_NOUN = "image"
 
 
 def image_resolve_step(*, operation_id: UUID) -> bool:
     """Resolve the reference. True when the operation ended; False asks for another step; Transient: later."""
-    operation = Operation.objects.filter(pk=operation_id).first()
-    if operation is None or operation.state in FINAL_STATES:
-        return True
-    image = _image(operation)
-    if operation.state == OperationState.CANCELING:
-        _refuse(image, operation, _canceled())
-        operation_acknowledge(operation_id=operation_id, message="Registration was cancelled.")
-        return True
-    operation_run(operation_id=operation_id)
-    try:
-        if image is None:
-            raise _deleted()
-        found = _ask(image, operation)
-        _check(image, found)
-        _publish(operation, image, found)
-    except Transient as error:
-        if timezone.now() - operation.created_at < GIVE_UP_AFTER:
-            raise
-        return _give_up(image, operation, error)
-    except HearthError as error:
-        return _give_up(image, operation, error)
-    except _Canceled:
-        return False
+    return registration_step(
+        operation_id=operation_id, noun=_NOUN, patience=GIVE_UP_AFTER, subject=_image, work=_work, refuse=_refuse
+    )
+
+
+def _work(operation: Operation, image: Image) -> bool:
+    found = _ask(image, operation)
+    _check(image, found)
+    _publish(operation, image, found)
     return True
 
 
@@ -115,7 +96,7 @@ def _publish(operation: Operation, image: Image, found: ResolvedImage) -> None:
             "compressed_bytes": row.compressed_bytes,
         }
         if not operation_succeed(operation_id=operation.pk, result=facts, message=message):
-            raise _Canceled
+            raise CanceledMeanwhile
 
 
 def _settle(operation: Operation, image: Image, artifact: Artifact, found: ResolvedImage) -> tuple[Image, str]:
@@ -147,7 +128,7 @@ def _settle(operation: Operation, image: Image, artifact: Artifact, found: Resol
         _audit(image, operation, ImageState.RESOLVING, ImageState.AVAILABLE, facts)
         return image, "Registered."
     if not Image.objects.filter(pk=image.pk).exists():
-        raise _deleted()
+        raise deleted(_NOUN)
     copied = {name: getattr(image, name) for name in ("reference", "registry", "repository", "tag", "pull_secret")}
     made = Image.objects.create(**copied, connection_id=operation.params.get("connection_id"), **fields)
     _audit(made, operation, None, ImageState.AVAILABLE, facts)
@@ -165,12 +146,6 @@ def _image(operation: Operation) -> Image | None:
     return Image.objects.select_related("connection").filter(pk=operation.subject_id).first()
 
 
-def _give_up(image: Image | None, operation: Operation, error: HearthError) -> bool:
-    with transaction.atomic():
-        _refuse(image, operation, error)
-        return operation_fail(operation_id=operation.pk, error=error)  # False: cancelled; the next step says so
-
-
 def _refuse(image: Image | None, operation: Operation, error: HearthError) -> None:
     if image is None:
         return
@@ -181,25 +156,12 @@ def _refuse(image: Image | None, operation: Operation, error: HearthError) -> No
             _audit(image, operation, ImageState.RESOLVING, ImageState.REFUSED, fields)
 
 
-def _deleted() -> Missing:
-    return Missing("image:user:not-found", "The image was deleted meanwhile.")
-
-
 def _revoked(digest: str) -> Permanent:
     return Permanent(
         "image:user:revoked",
         f"{digest[:19]}… was revoked.",
         reason=Reason.INVALID_REQUEST,
         next_step="Register an image with another digest, or restore the revoked one.",
-    )
-
-
-def _canceled() -> Permanent:
-    return Permanent(
-        "image:user:canceled",
-        "Registration was cancelled.",
-        reason=Reason.CANCELED,
-        next_step="Retry the operation, or register the image again.",
     )
 
 
