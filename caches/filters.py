@@ -37,6 +37,7 @@ from caches.models import (
     Webhook,
 )
 from caches.selectors.entries import SHOWN_STATES
+from caches.selectors.trials import of_a_trial
 from controlplane.accounts.models import Token
 from controlplane.audit.models import AuditEvent, Via
 from controlplane.clusters.documents import Action, ArtifactKind, NodeState, Reason, SourceType
@@ -194,6 +195,8 @@ class ImageFilter(Filters):
 
 
 class EndpointFilter(Filters):
+    """Endpoints that trials made and took away again are left out unless their name is asked for."""
+
     cluster = CharFilter(field_name="cluster__name")
     namespace = CharFilter()
     name = CharFilter()
@@ -202,6 +205,12 @@ class EndpointFilter(Filters):
     class Meta:
         model = Endpoint
         fields: list[str] = []
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().filter_queryset(queryset)
+        if self.form.cleaned_data.get("name"):
+            return rows
+        return rows.exclude(of_a_trial(), gone_at__isnull=False)
 
 
 class RolloutFilter(Filters):

@@ -55,7 +55,8 @@ PREVIEW_OR_WORK = {
 
 
 class EndpointList(ApiRowsView):
-    """GET the endpoints; POST a document as ``kubectl apply`` would, but never by force."""
+    """GET the endpoints, those that trials made and took away again by their name alone; POST a document as ``kubectl
+    apply`` would, but never by force."""
 
     write_scope = Scope.ROLLOUTS_WRITE
     serializer_class = EndpointSerializer

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from django.db.models import Q
 
 from controlplane.clusters.models import ClusterType
+from controlplane.operations.models import Operation
+from controlplane.serving.models import Endpoint
+
+PREFIX = "trial-"
 
 
 def of_a_trial() -> Q:
     """A condition on endpoints. What somebody else calls trial-chat is his."""
-    return Q(cluster__type=ClusterType.LOCAL, name__regex=r"\Atrial-[0-9a-f]{8}\Z")
+    return Q(cluster__type=ClusterType.LOCAL, name__regex=rf"\A{PREFIX}[0-9a-f]{{8}}\Z")
+
+
+def trial_name(operation_id: UUID) -> str:
+    """Of its endpoint. The last digits of the id are random."""
+    return f"{PREFIX}{operation_id.hex[-8:]}"
+
+
+def trial_endpoint(operation: Operation) -> Endpoint | None:
+    """The newest that it made, which may be gone; None before there is one."""
+    cluster, name = operation.params.get("cluster_id"), trial_name(operation.pk)
+    return Endpoint.objects.filter(of_a_trial(), cluster=cluster, name=name).order_by("-pk").first()

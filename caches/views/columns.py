@@ -56,6 +56,21 @@ def entry_version(entry: CacheEntry) -> SafeString:
     return cells.link(version.full_name, version_url(version))
 
 
+def version_columns() -> list[Column]:
+    """Model versions by name, and their states."""
+    return [
+        Column(
+            "version",
+            "Model version",
+            lambda v: v.full_name,
+            lambda v: cells.link(v.full_name, version_url(v)),
+            "model__name",
+            heading=True,
+        ),
+        Column("state", "State", lambda v: v.state, lambda v: cells.pill(v.state), "state"),
+    ]
+
+
 def entry_columns(*, node: bool = True, version: bool = True) -> list[Column]:
     """The entries table; pages of one node or one version leave out what they are about."""
     columns = []

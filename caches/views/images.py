@@ -20,13 +20,13 @@ from caches.selectors.images import image_get, images_list
 from caches.selectors.operations import operations_list
 from caches.services.images import catalogue as services
 from caches.views.base import curl, filtered, readable, show, user_of, version_url
-from caches.views.columns import entry_columns, entry_export_columns
+from caches.views.columns import entry_columns, entry_export_columns, version_columns
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role
-from controlplane.errors import HearthError, Invalid
+from controlplane.errors import Invalid
 from controlplane.web import cells
-from controlplane.web.form_keys import fresh_key, once
+from controlplane.web.form_keys import fresh_key, sent
 from controlplane.web.tables import Column, Table, wanted_format
 
 
@@ -59,17 +59,7 @@ def image(request: HttpRequest, image_id: UUID, suffix: str = "") -> HttpRespons
     served = Table(
         request,
         versions_list().filter(image=found),
-        [
-            Column(
-                "version",
-                "Model version",
-                lambda v: v.full_name,
-                lambda v: cells.link(v.full_name, version_url(v)),
-                "model__name",
-                heading=True,
-            ),
-            Column("state", "State", lambda v: v.state, lambda v: cells.pill(v.state), "state"),
-        ],
+        version_columns(),
         name="served",
         caption="Model versions that it serves",
         url=version_url,
@@ -109,24 +99,18 @@ def register(request: HttpRequest) -> HttpResponse:
     """The form; what is registered shows as its operation."""
     access.require_anywhere(user_of(request), Role.OPERATOR)
     form = ImageForm(request.POST or None, initial={"reference": request.GET.get("reference", "")})
-    status, refused = 200, None
-    if request.method == "POST":
-        status = 400
-        if form.is_valid():
-            try:
-                return once(request, lambda: _register(request, form))
-            except HearthError as error:
-                refused, status = error, error.status
-                form.take(error.errors, error.detail)
+    done = sent(request, form, lambda: _register(request, form))
+    if done.answer is not None:
+        return done.answer
     return show(
         request,
         "pages/image_register.html",
-        {"form": form, "form_key": request.POST.get("form_key") or fresh_key(), "refused": refused},
+        {"form": form, "form_key": request.POST.get("form_key") or fresh_key(), "refused": done.refused},
         title="Register an image",
         section="images",
         crumbs=[("Images", reverse("images"))],
         live_page=False,
-        status=status,
+        status=done.status,
     )
 
 

@@ -23,9 +23,9 @@ from caches.views.entries import entry_actions
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role
-from controlplane.errors import HearthError, Invalid, Missing
+from controlplane.errors import Invalid, Missing
 from controlplane.web import cells
-from controlplane.web.form_keys import fresh_key, once
+from controlplane.web.form_keys import fresh_key, sent
 from controlplane.web.tables import Column, Table, wanted_format
 
 
@@ -131,24 +131,18 @@ def register(request: HttpRequest) -> HttpResponse:
     """The form; a refusal says at the field what is wrong. What is registered shows as its operation."""
     access.require_anywhere(user_of(request), Role.OPERATOR)
     form = RegisterForm(request.POST or None, initial={"model": request.GET.get("model", "")})
-    status, refused = 200, None
-    if request.method == "POST":
-        status = 400
-        if form.is_valid():
-            try:
-                return once(request, lambda: _register(request, form))
-            except HearthError as error:
-                refused, status = error, error.status
-                form.take(error.errors, error.detail)
+    done = sent(request, form, lambda: _register(request, form))
+    if done.answer is not None:
+        return done.answer
     return show(
         request,
         "pages/register.html",
-        {"form": form, "form_key": request.POST.get("form_key") or fresh_key(), "refused": refused},
+        {"form": form, "form_key": request.POST.get("form_key") or fresh_key(), "refused": done.refused},
         title="Register a version",
         section="models",
         crumbs=[("Models", reverse("models"))],
         live_page=False,
-        status=status,
+        status=done.status,
     )
 
 

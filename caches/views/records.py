@@ -21,6 +21,7 @@ from caches.selectors.audit import audit_list
 from caches.selectors.catalogue import connections_list, versions_list
 from caches.selectors.token_targets import token_targets_check
 from caches.views.base import curl, filtered, fragment, readable, show, user_of, version_url
+from caches.views.columns import version_columns
 from caches.views.trail import audit_table, event_url
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
@@ -212,15 +213,7 @@ def connection(request: HttpRequest, name: str, suffix: str = "") -> HttpRespons
         request,
         versions_list().filter(connection=found),
         [
-            Column(
-                "version",
-                "Model version",
-                lambda v: v.full_name,
-                lambda v: cells.link(v.full_name, version_url(v)),
-                "model__name",
-                heading=True,
-            ),
-            Column("state", "State", lambda v: v.state, lambda v: cells.pill(v.state), "state"),
+            *version_columns(),
             Column("uri", "Source", lambda v: v.uri, lambda v: cells.code(v.uri), "uri"),
             Column(
                 "created_at", "Registered", lambda v: v.created_at, lambda v: cells.when(v.created_at), "created_at"

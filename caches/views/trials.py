@@ -24,6 +24,7 @@ from caches.selectors.launches.trials import (
     trial_progress,
     trials_list,
 )
+from caches.selectors.trials import trial_endpoint
 from caches.services.launches.trials import trial_start
 from caches.trial_forms import TrialForm
 from caches.views.base import curl, may, readable, show, user_of
@@ -32,11 +33,10 @@ from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role
 from controlplane.clusters.models import Cluster
-from controlplane.errors import HearthError
 from controlplane.operations.models import FINAL_STATES, Operation, OperationState
 from controlplane.operations.services import operation_cancel
 from controlplane.web import cells
-from controlplane.web.form_keys import FIELD, fresh_key, once
+from controlplane.web.form_keys import FIELD, fresh_key, sent
 from controlplane.web.tones import Tone
 
 _CANCELABLE = (OperationState.PENDING, OperationState.RUNNING)
@@ -64,6 +64,7 @@ def trial(request: HttpRequest, operation_id: UUID, suffix: str = "") -> HttpRes
         "trial": found,
         "version": version_of(found),
         "cluster": trial_cluster(found),
+        "endpoint": trial_endpoint(found),
         "progress": progress,
         "bar": cells.meter(
             [(Tone.BUSY, progress.done)], progress.total, f"{progress.done} of {progress.total} launches"
@@ -95,19 +96,13 @@ def new(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         _refuse_elsewhere(request)
     form = TrialForm(request.POST or None, clusters=clusters, initial=_initial(request))
-    status, refused = 200, None
-    if request.method == "POST":
-        status = 400
-        if form.is_valid():
-            try:
-                return once(request, lambda: _start(request, form))
-            except HearthError as error:
-                refused, status = error, error.status
-                form.take(error.errors, error.detail)
+    done = sent(request, form, lambda: _start(request, form))
+    if done.answer is not None:
+        return done.answer
     context = {
         "form": form,
         "form_key": request.POST.get(FIELD) or fresh_key(),
-        "refused": refused,
+        "refused": done.refused,
         "clusters": clusters,
         "most": 3 * MOST_RUNS,
         "curl": curl(
@@ -116,7 +111,7 @@ def new(request: HttpRequest) -> HttpResponse:
     }
     return show(
         request, "pages/trial_new.html", context, title="Start a trial", section="launches", crumbs=_crumbs(),
-        live_page=False, status=status,
+        live_page=False, status=done.status,
     )  # fmt: skip
 
 

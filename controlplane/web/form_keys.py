@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 from django.http import HttpRequest, HttpResponseRedirect
 from django.utils import timezone
 
-from controlplane.errors import Clash
+from controlplane.errors import Clash, FieldError, HearthError
 from controlplane.ids import new_id
 from controlplane.rest.models import IdempotencyKey
 
@@ -18,9 +20,40 @@ DEAD_AFTER = timedelta(seconds=60)
 FIELD = "form_key"
 
 
+class SentForm(Protocol):
+    """A form that shows a refusal at the fields that it is about."""
+
+    def is_valid(self) -> bool: ...
+
+    def take(self, errors: Sequence[FieldError], detail: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of a form: ``answer`` leads to its result. Without one it is shown, with ``status``, and where
+    something else than a field was wrong ``refused`` says what."""
+
+    answer: HttpResponseRedirect | None = None
+    status: int = 200
+    refused: HearthError | None = None
+
+
 def fresh_key() -> str:
     """For the hidden field ``form_key``."""
     return str(new_id())
+
+
+def sent(request: HttpRequest, form: SentForm, work: Callable[[], str]) -> Sent:
+    """Do the work of a form that was sent and is valid, once (see once); nothing for one that is only asked for."""
+    if request.method != "POST":
+        return Sent()
+    if not form.is_valid():
+        return Sent(status=400)
+    try:
+        return Sent(once(request, work))
+    except HearthError as error:
+        form.take(error.errors, error.detail)
+        return Sent(status=error.status, refused=error)
 
 
 def once(request: HttpRequest, work: Callable[[], str]) -> HttpResponseRedirect:

@@ -13,9 +13,9 @@ from django.views.decorators.http import require_POST
 from controlplane.accounts import access
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role
-from controlplane.errors import Clash, HearthError
+from controlplane.errors import Clash
 from controlplane.serving.models import Endpoint
-from controlplane.web.form_keys import fresh_key, once
+from controlplane.web.form_keys import fresh_key, sent
 from controlplane.web.people import may, readable, user_of
 from controlplane.web.tables import Column, Table
 from routing.selectors.variants import (
@@ -41,20 +41,12 @@ def static_new(request: HttpRequest) -> HttpResponse:
     """The form for an endpoint of addresses."""
     access.require_anywhere(user_of(request), Role.OPERATOR)
     form = StaticForm(request.POST or None, targets=readable(request))
-    status = 200
-    if request.method == "POST":
-        status = 400
-        if form.is_valid():
-            try:
-                access.require(user_of(request), Role.OPERATOR, form.cleaned_data["cluster"].name)
-                return once(request, lambda: _create(request, form))
-            except HearthError as error:
-                status = error.status
-                form.take(error.errors, error.detail)
-    return _static_form(request, form, None, status)
+    done = sent(request, form, lambda: _create(request, form))
+    return done.answer or _static_form(request, form, None, done.status)
 
 
 def _create(request: HttpRequest, form: StaticForm) -> str:
+    access.require(user_of(request), Role.OPERATOR, form.cleaned_data["cluster"].name)
     given = static_read(**form.given())
     row = static_endpoint_create(actor=actor_of(request), cluster=form.cleaned_data["cluster"], given=given)
     messages.success(request, f"{row.name} is served by every router in a moment.")
@@ -66,16 +58,8 @@ def static_change(request: HttpRequest, endpoint_id: UUID) -> HttpResponse:
     access.require(user_of(request), Role.OPERATOR, row.cluster.name)
     initial = StaticChangeForm.initial_of(static_document(row))
     form = StaticChangeForm(request.POST if request.method == "POST" else None, initial=initial)
-    status = 200
-    if request.method == "POST":
-        status = 400
-        if form.is_valid():
-            try:
-                return once(request, lambda: _change(request, row, form))
-            except HearthError as error:
-                status = error.status
-                form.take(error.errors, error.detail)
-    return _static_form(request, form, row, status)
+    done = sent(request, form, lambda: _change(request, row, form))
+    return done.answer or _static_form(request, form, row, done.status)
 
 
 def _change(request: HttpRequest, row: Endpoint, form: StaticChangeForm) -> str:
@@ -118,15 +102,9 @@ def variants(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
     if posted:
         access.require(user_of(request), Role.OPERATOR, row.cluster.name)
     form = VariantsForm(request.POST if posted else None, endpoint=row, shown=shown)
-    status = 200
-    if posted:
-        status = 400
-        if form.is_valid():
-            try:
-                return once(request, lambda: _shift(request, row, form))
-            except HearthError as error:
-                status = error.status
-                form.take(error.errors, error.detail)
+    done = sent(request, form, lambda: _shift(request, row, form))
+    if done.answer is not None:
+        return done.answer
     table = Table(request, shown, _variant_columns(), name="variants", caption="Variants", key=lambda one: one.name)
     context = {
         "endpoint": row,
@@ -137,7 +115,7 @@ def variants(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
     }
     return show(
         request, "pages/routing_variants.html", context, title=f"Variants of {row.full_name}", crumbs=_crumbs(row),
-        tables=(table,), suffix=suffix, live_page=False, status=status,
+        tables=(table,), suffix=suffix, live_page=False, status=done.status,
     )  # fmt: skip
 
 

@@ -15,11 +15,11 @@ from django.utils import timezone
 
 from caches.domain.launches.words import EventClass, Mark
 from caches.models import Launch, ModelVersion
+from caches.selectors.trials import PREFIX, trial_name
 from caches.services.launches import trial_fleet as launch_trial_fleet
 from caches.services.launches import trials as launch_trials
 from caches.services.launches.trials import (
     cluster_for_trials,
-    trial_name,
     trial_start,
     trial_step,
     trials_sweep,
@@ -310,8 +310,7 @@ def test_what_no_engine_of_the_fleet_can_serve_is_refused_before_anything_starts
         lab.start()
     assert refused.value.code == "trial:user:not-servable" and refused.value.errors[0].field == "version"
     assert refused.value.next_step == "Name one that can be: ember v1."
-    served.artifact.manifest = b"damaged"  # type: ignore[union-attr]
-    served.artifact.save()  # type: ignore[union-attr]
+    factories.of_files(served, "model.safetensors")
     with pytest.raises(Invalid, match="cannot be served") as refused:
         lab.start()
     assert refused.value.next_step == "Register a model that is a single GGUF file first."
@@ -321,6 +320,6 @@ def test_what_no_engine_of_the_fleet_can_serve_is_refused_before_anything_starts
 def test_its_nodes_are_in_no_pool_of_hearths(lab: Lab) -> None:
     operation = lab.start()
     lab.step(operation)
-    (node,) = [row.node for row in lab.fleet.nodes() if row.node.name.startswith(launch_trial_fleet.PREFIX)]
+    (node,) = [row.node for row in lab.fleet.nodes() if row.node.name.startswith(PREFIX)]
     assert node.labels["hearth.dev/pool"] == launch_trial_fleet.POOL
     assert not Node.objects.filter(name=node.name).exists()

@@ -8,11 +8,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from caches.domain.launches.words import EventClass
 from caches.models import Launch, ModelVersion
+from caches.selectors.trials import trial_name
 from controlplane.clusters.models import Cluster, ClusterType
 from controlplane.operations.models import Operation
+from controlplane.serving.models import Endpoint
 from tests import factories
 from tests.services.trials import launch_trial
 from tests.views.conftest import Stage
@@ -78,6 +81,29 @@ def test_a_trial_that_is_over_says_what_each_kind_took_and_how_sure_that_is(
     links = [one.attrs["href"] for one in shown.page.one("tbody", id="launches-rows").all("a")]
     assert links == [f"/launches/{one.pk}" for one in launches]
     assert "Progress" not in shown.text and shown.posts() == []
+
+
+def test_its_endpoint_is_listed_until_it_is_gone_and_reached_from_the_trial_ever_after(
+    stage: Stage, victor: Client
+) -> None:
+    made = launch_trial(stage.pool.cluster, stage.llama, state="Running")
+    assert "/endpoints/" not in victor.get(f"{LIST}/{made.pk}").content.decode().replace('href="/endpoints"', "")
+    name = trial_name(made.pk)
+    endpoint = factories.endpoint(of=stage.pool.cluster, name=name)
+    theirs = factories.endpoint(of=stage.pool.cluster, name="trial-chat", gone_at=timezone.now())
+    factories.endpoint(of=factories.cluster(type="Kubernetes"), name=name, gone_at=timezone.now())
+
+    def listed(query: str = "") -> list[str]:
+        return sorted(row["name"].rpartition("/")[2] for row in victor.get(f"/endpoints.json{query}").json()["rows"])
+
+    before = listed()
+    assert before.count(name) == 2 and "taken away" not in page(victor, made).text
+    Endpoint.objects.filter(pk=endpoint.pk).update(gone_at=timezone.now())
+    assert sorted([*listed(), name]) == before, "the one of a cluster is not ours, nor is trial-chat"
+    assert theirs.name in before and listed(f"?name={name}") == [name, name]
+    shown = page(victor, made)
+    (link,) = [one for one in shown.page.all("a") if one.attrs["href"] == f"/endpoints/{endpoint.pk}"]
+    assert link.text == f"default/{name}" and "taken away again" in shown.text
 
 
 def test_exports_hold_what_the_page_shows(stage: Stage, victor: Client, launches: list[Launch]) -> None:

@@ -10,10 +10,9 @@ from uuid import UUID
 from django.db.models import Q, QuerySet
 
 from caches.domain.launches.period import Period
-from caches.domain.launches.trials import KindResult, Measured, results_of, servable
+from caches.domain.launches.trials import KindResult, Measured, results_of
 from caches.domain.launches.words import EventClass
-from caches.domain.manifests import manifest_decode
-from caches.models import Artifact, Launch, ModelVersion, VersionState
+from caches.models import Launch, ModelVersion, VersionState
 from caches.selectors.nodes import Targets
 from caches.selectors.operations import operations_list
 from controlplane.clusters.models import Cluster, ClusterType
@@ -95,23 +94,8 @@ def launches_kept(found: Mapping[str, Any]) -> frozenset[str]:
 
 def versions_to_try() -> QuerySet[ModelVersion]:
     """Those whose files an engine of the local fleet can serve."""
-    rows = ModelVersion.objects.filter(state=VersionState.AVAILABLE, artifact__isnull=False)
-    manifests = Artifact.objects.filter(pk__in=rows.values("artifact")).values_list("pk", "manifest").order_by()
-    fit = [key for key, manifest in manifests.iterator(chunk_size=100) if _servable(manifest)]
-    rows = rows.filter(artifact__in=fit).select_related("model", "artifact").defer("artifact__manifest")
-    return rows.order_by("model__name", "version")
-
-
-def servable_here(artifact: Artifact) -> bool:
-    """Whether an engine of the local fleet can serve it."""
-    return _servable(artifact.manifest)
-
-
-def _servable(manifest: bytes | memoryview) -> bool:
-    try:
-        return servable(file.path for file in manifest_decode(bytes(manifest)).files)
-    except ValueError:  # whatever is in it, nobody serves it
-        return False
+    rows = ModelVersion.objects.filter(state=VersionState.AVAILABLE, artifact__servable_locally=True)
+    return rows.select_related("model", "artifact").defer("artifact__manifest").order_by("model__name", "version")
 
 
 def clusters_to_try() -> QuerySet[Cluster]:

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from caches.selectors.trials import PREFIX
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import Conflict, NotFound
 from controlplane.clusters.local.fleet import LocalFleet
@@ -28,7 +29,6 @@ from controlplane.clusters.local.serving import (
 )
 from controlplane.clusters.models import Cluster
 
-PREFIX = "trial-"
 _NAME = re.compile(rf"{PREFIX}[0-9a-f]{{8}}\Z")  # what somebody else calls trial-chat is his
 POOL = "trial"  # no pool of Hearth's selects it: nothing is warmed there
 SPARE = 1.5  # of the model's size: a node of a trial holds this model and no other

@@ -18,8 +18,9 @@ from django.utils import timezone
 from caches.domain.launches.trials import MOST_RUNS, order_of, seconds_left
 from caches.domain.launches.words import EventClass
 from caches.models import ModelVersion
-from caches.selectors.launches.trials import servable_here, versions_to_try
-from caches.services.launches.trial_fleet import PREFIX, TrialFleet, conditions, trials_left
+from caches.selectors.launches.trials import versions_to_try
+from caches.selectors.trials import trial_name
+from caches.services.launches.trial_fleet import TrialFleet, conditions, trials_left
 from caches.services.launches.trial_results import launch_key, launches_settled, trial_result
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.documents import Consumer
@@ -59,7 +60,7 @@ def trial_start(
             f"{version.full_name} is not available: it has no files yet.",
             next_step="Wait until its registration has ended.",
         )
-    if not servable_here(artifact):
+    if not artifact.servable_locally:
         raise _not_servable(version)
     _check(runs, target_seconds)
     with transaction.atomic():
@@ -128,11 +129,6 @@ def trials_sweep() -> int:
         except GatewayError:
             continue  # no fleet, nothing to sweep
     return swept
-
-
-def trial_name(operation_id: UUID) -> str:
-    """The last digits of the id are random."""
-    return f"{PREFIX}{operation_id.hex[-8:]}"
 
 
 @dataclass(slots=True)
