@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
+from django.db.models import F
+
 from caches.domain import coverage as counting
 from caches.domain.coverage import Coverage
 from caches.domain.demand import selects
@@ -29,13 +31,15 @@ from caches.selectors.entries import UNKNOWN
 from caches.selectors.image_demand import holds_images
 from caches.selectors.live_pins import Want, images_wanted, is_everywhere, live_pins, weights_wanted
 from caches.selectors.nodes import Targets, pools_list
+from caches.selectors.pin_artifacts import wants_weights
 from caches.selectors.pool_view import pin_view, state_of
 from controlplane.clusters.documents import Action, ArtifactKind, EntryState, NodeState
 from controlplane.clusters.models import Node, NodePool
 
 SHOWN = 6
+SUSPENDED = "Suspended"
 DELETING = "Deleting"  # a pool's state while its nodes are emptied
-_BAD_FIRST = ("Degraded", UNKNOWN, "Partial", "Warming", "Suspended", "Warm", "Empty")
+_BAD_FIRST = ("Degraded", UNKNOWN, "Partial", "Warming", SUSPENDED, "Warm", "Empty")
 _IN_FLIGHT = frozenset({EntryState.QUEUED, EntryState.DOWNLOADING, EntryState.VERIFYING, EntryState.REPAIRING})
 
 
@@ -51,6 +55,11 @@ class ArtifactCoverage:
     failed: int
     in_flight: int
     state: str
+
+    @property
+    def missing(self) -> int:
+        """Wanted copies that are neither ready nor on their way."""
+        return max(0, self.coverage.required - self.coverage.ready - self.in_flight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +118,23 @@ def pools_coverage(*, now: datetime, targets: Targets = None, pool: NodePool | N
     return tuple(_pool_coverage(one, nodes[one.id], wants[one.id], counts, rows, now) for one in pools)
 
 
+def unknown_copies(silent: Mapping[UUID, int], *, now: datetime) -> int:
+    """What pools_coverage counts as unknown in sum. ``silent`` is the number of silent nodes of each pool that has any:
+    where pins want all nodes, that is all there is to count."""
+    live = Pin.objects.filter(removed_at__isnull=True, version__artifact__isnull=False, pools__in=silent)
+    live = live.annotate(pool=F("pools"), artifact=F("version__artifact"))
+    wanted: dict[UUID, set[UUID]] = {}
+    choosing = set()
+    for pin in live.only("artifacts", "placement_type", "node_selector").order_by():
+        if wants_weights(pin):
+            wanted.setdefault(pin.pool, set()).add(pin.artifact)
+            choosing |= set() if is_everywhere(pin) else {pin.pool}
+    total = sum(silent[pool] * len(artifacts) for pool, artifacts in wanted.items() if pool not in choosing)
+    for pool in NodePool.objects.filter(pk__in=choosing).select_related("cluster"):
+        total += sum(one.coverage.unknown for one in pools_coverage(now=now, pool=pool))
+    return total
+
+
 def _wants(pool: NodePool, pins: Sequence[Pin]) -> list[Want]:
     return [*weights_wanted(pins), *(images_wanted(pins) if holds_images(pool) else [])]
 
@@ -143,12 +169,18 @@ def _pool_coverage(
         nodes=dict(Counter(state_of(node, pool, now).value for node in nodes)),
         failed=failed,
         in_flight=in_flight,
-        state=DELETING if pool.deleting_at else coverage_state(total, failed=failed, in_flight=in_flight),
+        state=DELETING if pool.deleting_at else _pool_state(total, unique),
         capacity_bytes=sum(node.capacity_bytes or 0 for node in nodes),
         used_bytes=sum(node.used_bytes for node in nodes),
         other_bytes=sum(node.other_bytes for node in nodes),
         reserved_bytes=sum(node.reserved_bytes for node in nodes),
     )
+
+
+def _pool_state(total: Coverage, unique: Sequence[ArtifactCoverage]) -> str:
+    """Copies that failed before their pin was suspended are not tried again, and degrade nothing."""
+    awake = [one for one in unique if one.state != SUSPENDED]
+    return coverage_state(total, failed=sum(one.failed for one in awake), in_flight=sum(one.in_flight for one in awake))
 
 
 def coverage_state(total: Coverage, *, failed: int, in_flight: int) -> str:
@@ -188,7 +220,7 @@ def _artifact_coverage(
         coverage=covered,
         failed=failed,
         in_flight=in_flight,
-        state="Suspended" if suspended else coverage_state(covered, failed=failed, in_flight=in_flight),
+        state=SUSPENDED if suspended else coverage_state(covered, failed=failed, in_flight=in_flight),
     )
 
 

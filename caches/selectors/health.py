@@ -7,7 +7,7 @@ from datetime import datetime
 
 from caches.selectors.coverage import PoolCoverage
 from caches.selectors.nodes import Targets
-from caches.selectors.overview import Severity, Trouble, stale_reason, troubles
+from caches.selectors.overview import Severity, Trouble, troubles, unwatched_clusters
 from controlplane.web.live import Health
 from controlplane.web.tones import Tone
 
@@ -22,8 +22,9 @@ def fleet_health(
     *, now: datetime, targets: Targets = None, covered: Sequence[PoolCoverage] | None = None
 ) -> tuple[Health, tuple[Trouble, ...]]:
     """The worst of what the reader may see, and all of it. ``covered`` is their pools_coverage, where it is known."""
-    found = troubles(now=now, targets=targets, covered=covered)
-    stale = stale_reason(now=now, targets=targets)
+    unwatched = unwatched_clusters(now=now, targets=targets)
+    found = troubles(now=now, targets=targets, covered=covered, unwatched=unwatched)
+    stale = next(iter(unwatched.values()), "")
     if not found:
         return Health(tone=Tone.UNKNOWN if stale else Tone.OK, stale=stale), found
     count = sum(trouble.count for trouble in found)

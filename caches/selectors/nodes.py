@@ -53,9 +53,13 @@ class NodeCoverage:
 
 def clusters_list(*, targets: Targets = None) -> QuerySet[Cluster]:
     """Clusters the reader may see in whole or in part, with ``nodes_count`` live nodes."""
+    return clusters_seen(targets).annotate(nodes_count=Count("nodes", filter=Q(nodes__lost_at__isnull=True)))
+
+
+def clusters_seen(targets: Targets) -> QuerySet[Cluster]:
+    """The same clusters without a look at their nodes."""
     names = None if targets is None else {target.partition(".")[0] for target in targets}
-    rows = Cluster.objects.all() if names is None else Cluster.objects.filter(name__in=names)
-    return rows.annotate(nodes_count=Count("nodes", filter=Q(nodes__lost_at__isnull=True)))
+    return Cluster.objects.all() if names is None else Cluster.objects.filter(name__in=names)
 
 
 def pools_list(*, targets: Targets = None) -> QuerySet[NodePool]:
@@ -80,6 +84,11 @@ def silent_nodes(now: datetime, prefix: str = "") -> Q:
     """A condition: nobody knows what a live node holds now. ``prefix`` leads from the row to its node."""
     old = stale(now, f"{prefix}observed_at", f"{prefix}pool__") | stale(now, f"{prefix}reported_at", f"{prefix}pool__")
     return Q(**{f"{prefix}lost_at__isnull": True}) & (Q(**{f"{prefix}ready__isnull": True}) | old)
+
+
+def broken_nodes(now: datetime) -> Q:
+    """A condition: nodes that are shown as NotReady, lost ones aside."""
+    return Q(ready=False) & ~stale(now, "observed_at", "pool__")
 
 
 def silent_since(prefix: str = "") -> Least:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Case, Count, F, Q, QuerySet, When
 
 from caches.models import CacheEntry, DriftState, ModelVersion, Pin, PoolLoop
 from caches.selectors.audit import audit_list
-from caches.selectors.coverage import PoolCoverage, pools_coverage
+from caches.selectors.coverage import SUSPENDED, PoolCoverage, unknown_copies
 from caches.selectors.entries import UNKNOWN, entries_list
 from caches.selectors.loop_words import next_step_of
-from caches.selectors.nodes import Targets, clusters_list, nodes_list
+from caches.selectors.nodes import Targets, broken_nodes, clusters_seen, nodes_list, silent_nodes
 from caches.selectors.operations import operations_list
 from controlplane.accounts.access import targets_filter
 from controlplane.audit.models import AuditEvent
-from controlplane.clusters.documents import Action, EntryState, NodeState
+from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.models import Cluster, Node
 from controlplane.operations.models import ACTIVE_STATES, Operation
 
@@ -57,16 +58,23 @@ class FullDisk:
 
 
 def troubles(
-    *, now: datetime, targets: Targets = None, covered: Sequence[PoolCoverage] | None = None
+    *,
+    now: datetime,
+    targets: Targets = None,
+    covered: Sequence[PoolCoverage] | None = None,
+    unwatched: Mapping[UUID, str] | None = None,
 ) -> tuple[Trouble, ...]:
-    """Everything that is degraded, worst first, in five queries, and those of coverage while a node is silent.
+    """Everything that is degraded, worst first, in five queries, and those of unknown copies while a node is silent.
 
-    ``covered`` is pools_coverage for the same reader and moment, where it is known anyway.
+    Every page asks for it, so each query counts in the database and makes no rows. ``covered`` is pools_coverage and
+    ``unwatched`` is unwatched_clusters for the same reader and moment, where they are known anyway.
     """
+    reasons = unwatched_clusters(now=now, targets=targets) if unwatched is None else unwatched
+    nodes = _nodes_counted(now, targets)
     found = [
         *_entry_troubles(now, targets),
-        *_silent_troubles(now, targets, covered),
-        *_node_troubles(now, targets),
+        *_silent_troubles(now, nodes, reasons, covered),
+        *_node_troubles(nodes),
         *_loop_troubles(now, targets),
         *_drift_troubles(targets),
     ]
@@ -74,10 +82,10 @@ def troubles(
     return tuple(sorted(found, key=lambda trouble: order.index(trouble.severity)))
 
 
-def stale_reason(*, now: datetime, targets: Targets = None) -> str:
-    """Why what pages show is old, or "" while every cluster is being watched."""
-    reasons = (_unwatched(cluster, now) for cluster in clusters_list(targets=targets))
-    return next((reason for reason in reasons if reason), "")
+def unwatched_clusters(*, now: datetime, targets: Targets = None) -> Mapping[UUID, str]:
+    """Why what is shown of each cluster is old, by name; nothing while every one is being watched."""
+    rows = clusters_seen(targets).only("name", "error", "observed_at").order_by("name")
+    return {row.pk: reason for row in rows if (reason := _unwatched(row, now))}
 
 
 def _unwatched(cluster: Cluster, now: datetime) -> str:
@@ -99,8 +107,10 @@ def cluster_state(cluster: Cluster, *, now: datetime) -> str:
 
 
 def _entry_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
-    wanted = entries_list(targets=targets, now=now).filter(node__lost_at__isnull=True, desired=Action.ENSURE)
-    states = _counted(wanted)
+    visible = targets_filter(targets, cluster="node__cluster__name", pool="node__pool__name")
+    bad = CacheEntry.objects.filter(visible, state__in=(EntryState.FAILED, EntryState.REPAIRING))
+    wanted = bad.filter(~silent_nodes(now, "node__"), node__lost_at__isnull=True, desired=Action.ENSURE)
+    states = dict(wanted.order_by().values_list("state").annotate(total=Count("id")))
     if failed := states.get(EntryState.FAILED):
         yield Trouble(Severity.BAD, f"{_many(failed, 'copy', 'copies')} failed", failed, "entries", "state=Failed")
     if repairing := states.get(EntryState.REPAIRING):
@@ -108,96 +118,103 @@ def _entry_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
         yield Trouble(Severity.WARN, sentence, repairing, "entries", "state=Repairing")
 
 
-@dataclass(frozen=True, slots=True)
-class _Silent:
-    """Live nodes of pools that are not heard: those that ``never`` reported, those that ``stopped``, and those of
-    clusters that are not watched themselves (why, how many), of which nobody knows whether they report."""
+class _Counted(NamedTuple):
+    """Live nodes of one pool: those that are not heard, those of them that never reported, those that are down."""
 
-    never: int = 0
-    stopped: int = 0
-    unwatched: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def words(self) -> str:
-        if self.unwatched or (self.never and self.stopped):
-            return "are not heard"
-        return "have not reported yet" if self.never else "stopped reporting"
+    cluster: UUID
+    pool: UUID
+    silent: int
+    never: int
+    broken: int
 
 
-def _silent(now: datetime, targets: Targets) -> _Silent:
+def _nodes_counted(now: datetime, targets: Targets) -> Sequence[_Counted]:
     # A node of no pool has no agent, and nothing is wanted of it.
-    nodes: QuerySet[Any] = nodes_list(targets=targets, now=now)
-    nodes = nodes.filter(silent=True, lost_at__isnull=True, pool__isnull=False).order_by()
-    counts = nodes.values("cluster").annotate(total=Count("id"), never=Count("id", filter=Q(reported_at=None)))
-    found = {pk: (total, never) for pk, total, never in counts.values_list("cluster", "total", "never")}
-    if not found:
-        return _Silent()
-    reasons = {row.pk: _unwatched(row, now) for row in Cluster.objects.filter(pk__in=found).order_by("name")}
-    heard = [counted for pk, counted in found.items() if not reasons.get(pk)]
-    never = sum(never for _, never in heard)
-    unwatched = tuple((reason, found[pk][0]) for pk, reason in reasons.items() if reason)
-    return _Silent(never, sum(total for total, _ in heard) - never, unwatched)
+    visible = targets_filter(targets, cluster="cluster__name", pool="pool__name")
+    rows = Node.objects.filter(visible, lost_at__isnull=True, pool__isnull=False).order_by()
+    counts = rows.values_list("cluster", "pool").annotate(
+        silent=Count("id", filter=silent_nodes(now)),
+        never=Count("id", filter=Q(reported_at=None)),
+        broken=Count("id", filter=broken_nodes(now)),
+    )
+    return [_Counted(*row) for row in counts]
 
 
-def _silent_troubles(now: datetime, targets: Targets, covered: Sequence[PoolCoverage] | None) -> Iterator[Trouble]:
+def _silent_troubles(
+    now: datetime, nodes: Sequence[_Counted], unwatched: Mapping[UUID, str], covered: Sequence[PoolCoverage] | None
+) -> Iterator[Trouble]:
     """The wanted copies that coverage counts as unknown: the same number as in the tables, which the Fleet page has;
-    and the very nodes on which they are."""
-    silent = _silent(now, targets)
-    if silent == _Silent():
+    and the very nodes on which they are. Of clusters that are not watched nobody knows whether their nodes report."""
+    silent = {one.pool: one.silent for one in nodes if one.silent}
+    if not silent:
         return
-    for reason, count in silent.unwatched:
-        sentence = f"{reason}; {count:,} of its nodes {'is' if count == 1 else 'are'} Unknown"
-        yield Trouble(Severity.UNKNOWN, sentence, count, "fleet")
-    pools = pools_coverage(now=now, targets=targets) if covered is None else covered
-    unknown = sum(pool.coverage.unknown for pool in pools)
-    if unknown:
-        sentence = f"{_many(unknown, 'wanted copy', 'wanted copies')} on nodes that {silent.words}"
+    for cluster, reason in unwatched.items():
+        if count := sum(one.silent for one in nodes if one.cluster == cluster):
+            sentence = f"{reason}; {count:,} of its nodes {'is' if count == 1 else 'are'} Unknown"
+            yield Trouble(Severity.UNKNOWN, sentence, count, "fleet")
+    heard = [one for one in nodes if one.silent and one.cluster not in unwatched]
+    never = sum(one.never for one in heard)
+    stopped = sum(one.silent for one in heard) - never
+    known = None if covered is None else sum(pool.coverage.unknown for pool in covered)
+    if unknown := unknown_copies(silent, now=now) if known is None else known:
+        words = "have not reported yet" if never else "stopped reporting"
+        if (never and stopped) or any(one.silent for one in nodes if one.cluster in unwatched):
+            words = "are not heard"
+        sentence = f"{_many(unknown, 'wanted copy', 'wanted copies')} on nodes that {words}"
         yield Trouble(Severity.UNKNOWN, sentence, unknown, "fleet")
-    if never := silent.never:
+    if never:
         sentence = f"{_many(never, 'node')} {'has' if never == 1 else 'have'} not reported yet"
         yield Trouble(Severity.UNKNOWN, sentence, never, "fleet")
-    if silent.stopped:
-        yield Trouble(Severity.UNKNOWN, f"{_many(silent.stopped, 'node')} stopped reporting", silent.stopped, "fleet")
+    if stopped:
+        yield Trouble(Severity.UNKNOWN, f"{_many(stopped, 'node')} stopped reporting", stopped, "fleet")
 
 
-def _node_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
-    live = nodes_list(targets=targets, now=now).filter(lost_at__isnull=True, pool__isnull=False)
-    if broken := _counted(live).get(NodeState.NOT_READY):
+def _node_troubles(nodes: Sequence[_Counted]) -> Iterator[Trouble]:
+    if broken := sum(one.broken for one in nodes):
         yield Trouble(Severity.BAD, f"{_many(broken, 'node')} not ready", broken, "fleet")
-
-
-def _counted(rows: QuerySet[Any]) -> dict[str, int]:
-    """Rows by ``shown_state``, an annotation that the type checker does not see."""
-    return dict(rows.order_by().values("shown_state").annotate(total=Count("id")).values_list("shown_state", "total"))
 
 
 def _loop_troubles(now: datetime, targets: Targets) -> Iterator[Trouble]:
     visible = targets_filter(targets, cluster="pool__cluster__name", pool="pool__name")
-    for loop in PoolLoop.objects.filter(visible).select_related("pool__cluster"):
-        name = loop.pool.full_name
-        pins = {str(refusal.get("artifact", "")) for refusal in (loop.plan or {}).get("refusals", [])}
+    waits = Q(wanted_round__gt=F("done_round"), wanted_at__lt=now - LOOP_LATE)
+    rows = PoolLoop.objects.filter(visible, waits | ~Q(error="") | Q(plan__refusals__0__isnull=False))
+    rows = rows.annotate(late=Case(When(waits, then=True), default=False))
+    for cluster, pool, plan, error, late in rows.values_list(
+        "pool__cluster__name", "pool__name", "plan", "error", "late"
+    ):
+        name = f"{cluster}.{pool}"
+        pins = {str(refusal.get("artifact", "")) for refusal in (plan or {}).get("refusals", [])}
         if pins:
             sentence = f"No room in {name} for {', '.join(sorted(pins))}"
             yield Trouble(Severity.BAD, sentence, len(pins), "pool", name)
-        if loop.error:
-            sentence = f"Planning {name} has problems: {loop.error}"
-            yield Trouble(Severity.BAD, sentence, 1, "pool", name, next_step_of(loop.error))
-        elif _is_late(loop, now):
+        if error:
+            sentence = f"Planning {name} has problems: {error}"
+            yield Trouble(Severity.BAD, sentence, 1, "pool", name, next_step_of(error))
+        elif late:
             yield Trouble(Severity.UNKNOWN, f"{name} was not planned since it changed", 1, "pool", name)
-
-
-def _is_late(loop: PoolLoop, now: datetime) -> bool:
-    waiting = loop.wanted_round > loop.done_round and loop.wanted_at is not None
-    return waiting and now - loop.wanted_at > LOOP_LATE  # type: ignore[operator]  # checked above
 
 
 def _drift_troubles(targets: Targets) -> Iterator[Trouble]:
     visible = targets_filter(targets, cluster="pools__cluster__name", pool="pools__name")
     pinned = Pin.objects.filter(visible, removed_at__isnull=True).values("version")
-    rows = ModelVersion.objects.filter(pk__in=pinned, drift=DriftState.DRIFTED).select_related("model")
-    for version in rows:
-        sentence = f"{version.full_name} changed at its source"
-        yield Trouble(Severity.WARN, sentence, 1, "version", f"{version.model.name}/{version.version}")
+    rows = ModelVersion.objects.filter(pk__in=pinned, drift=DriftState.DRIFTED)
+    for model, version in rows.values_list("model__name", "version"):
+        yield Trouble(Severity.WARN, f"{model} {version} changed at its source", 1, "version", f"{model}/{version}")
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Wanted copies that are neither ready nor on their way, ``suspended`` of them as their pins are."""
+
+    copies: int
+    suspended: int
+
+
+def copies_missing(pools: Sequence[PoolCoverage]) -> Missing:
+    """Of weights and images. What nobody has begun yet is no trouble by itself, but is not said to be under way."""
+    found = [(one, one.missing) for pool in pools for one in (*pool.unique, *pool.images)]
+    suspended = sum(count for one, count in found if one.state == SUSPENDED)
+    return Missing(sum(count for _, count in found), suspended)
 
 
 def operations_in_flight(*, targets: Targets = None, limit: int = 8) -> Sequence[Operation]:

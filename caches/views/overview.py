@@ -57,6 +57,7 @@ def home(request: HttpRequest, suffix: str = "") -> HttpResponse:
             "health": health,
             "troubles": [(trouble, trouble_url(trouble)) for trouble in found],
             "pools": pools,
+            "missing": overview.copies_missing(pools),
             "flow": overview.flow(now=now, targets=targets),
             "disks": overview.disks_filling(now=now, targets=targets),
             "begun": overview.has_anything(),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from caches.models import DriftState, PoolLoop
 from caches.selectors import overview
+from caches.selectors.coverage import pools_coverage
+from caches.selectors.health import fleet_health
 from caches.selectors.overview import Severity, Trouble
 from controlplane.audit.models import Via
 from controlplane.audit.services import Actor, audit_write
@@ -28,7 +31,7 @@ def sentences(now: datetime, targets: Any = None) -> list[str]:
 
 def test_an_empty_control_plane_has_no_trouble_and_nothing_to_show(now: datetime) -> None:
     assert overview.troubles(now=now) == ()
-    assert overview.stale_reason(now=now) == ""
+    assert overview.unwatched_clusters(now=now) == {}
     assert not overview.has_anything()
     assert overview.flow(now=now) == overview.Flow(0, 0, 0, 0)
     assert (overview.disks_filling(now=now), overview.operations_in_flight(), overview.last_changes()) == ((), [], [])
@@ -57,8 +60,9 @@ def test_copies_are_counted_in_words(now: datetime, state: EntryState, count: in
 
 
 def test_large_numbers_are_grouped(now: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overview, "_counted", lambda rows: {"Failed": 12_345})
-    assert "12,345 copies failed" in sentences(now)
+    counted = overview._Counted(uuid4(), uuid4(), silent=0, never=0, broken=12_345)
+    monkeypatch.setattr(overview, "_nodes_counted", lambda now, targets: [counted])
+    assert "12,345 nodes not ready" in sentences(now)
 
 
 def test_what_nobody_wants_is_no_trouble(now: datetime) -> None:
@@ -185,6 +189,42 @@ def test_the_worst_comes_first_whatever_was_found_first(now: datetime) -> None:
     assert severities == [Severity.BAD, Severity.WARN, Severity.UNKNOWN]
 
 
+def test_a_pin_that_chooses_its_nodes_is_counted_as_in_the_tables(now: datetime) -> None:
+    """The tables count as unknown what may be on silent nodes: of two nodes of which one is to have it, none or one."""
+    pool = factories.pool()
+    heard, silent = factories.node(of=pool), factories.node(of=pool, reported_at=now - HOUR)
+    version = factories.version()
+    factories.pin(of=version, pools=(pool,), placement_type="Count", placement_value=1)
+    factories.entry(on=silent, of=version.artifact)
+    words = "1 wanted copy on nodes that stopped reporting"
+    assert words in sentences(now)
+    factories.pin(of=factories.version(), pools=(pool,))
+    assert "2 wanted copies on nodes that stopped reporting" in sentences(now)
+    factories.entry(on=heard, of=version.artifact)
+    assert words in sentences(now), "of the chosen one nothing is unknown any more"
+
+
+def test_what_is_neither_ready_nor_on_its_way_is_not_said_to_be_so(now: datetime) -> None:
+    """A pin that nobody planned for yet, a count beyond the nodes, a suspended pin: none of them is a trouble."""
+    pool = factories.pool(of=factories.cluster(type="Kubernetes"))
+    nodes = [factories.node(of=pool) for _ in range(3)]
+    made = [factories.version(image=factories.image()), *(factories.version() for _ in range(3))]
+    factories.pin(of=made[0], pools=(pool,), artifacts=["Weights", "Image"])
+    factories.pin(of=made[1], pools=(pool,), suspended=True)
+    factories.pin(of=made[2], pools=(pool,), placement_type="Count", placement_value=5)
+    factories.pin(of=made[3], pools=(pool,))
+    factories.entry(on=nodes[0], of=made[0].artifact)
+    factories.entry(on=nodes[1], of=made[0].artifact, state=EntryState.QUEUED)
+    factories.entry(on=nodes[0], of=made[1].artifact)
+    factories.entry(on=nodes[1], of=made[1].artifact, state=EntryState.FAILED, desired="")
+    for node in nodes:
+        factories.entry(on=node, of=made[2].artifact)
+        factories.entry(on=node, of=made[3].artifact)
+    missing = overview.copies_missing(pools_coverage(now=now))
+    assert missing == overview.Missing(copies=1 + 2 + 2 + 3, suspended=2)
+    assert sentences(now) == []
+
+
 def test_troubles_cost_five_queries_at_any_size(now: datetime, django_assert_num_queries: Any) -> None:
     for _ in range(5):
         pool = factories.pool()
@@ -211,9 +251,9 @@ def test_pages_say_why_what_they_show_is_old(db: None, fields: dict[str, Any], r
     noon = datetime.fromisoformat("2026-09-01T12:00:00+00:00")
     observed_at = noon - timedelta(seconds=fields.pop("ago", 0))
     factories.cluster(name="lab", **({"observed_at": observed_at} | fields))
-    assert overview.stale_reason(now=noon) == reason
-    assert overview.stale_reason(now=noon, targets=frozenset({"elsewhere"})) == ""
-    assert overview.stale_reason(now=noon, targets=frozenset({"lab.gpu"})) == reason
+    assert fleet_health(now=noon)[0].stale == reason
+    assert fleet_health(now=noon, targets=frozenset({"elsewhere"}))[0].stale == ""
+    assert fleet_health(now=noon, targets=frozenset({"lab.gpu"}))[0].stale == reason
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from caches.selectors import overview
 from caches.selectors.catalogue import connections_list, models_list, versions_list
 from caches.selectors.coverage import pools_coverage
 from caches.selectors.entries import artifact_name, entries_list
+from caches.selectors.health import fleet_health
+from caches.selectors.launches.trials import versions_to_try
 from caches.selectors.matrix import pool_matrix
 from caches.selectors.nodes import clusters_list, node_coverage, nodes_list, pools_list
 from caches.selectors.pins import pin_statuses, pins_list
@@ -48,10 +50,10 @@ SELECTORS: dict[str, tuple[int, Callable[[datetime], Any]]] = {
     "coverage": (6, lambda now: pools_coverage(now=now)),
     "matrix": (6, lambda now: pool_matrix(first_pool(), now=now)),
     "pool view": (7, lambda now: pool_view(first_pool(), now=now)),
-    "troubles": (5, lambda now: overview.troubles(now=now)),
+    "health": (5, lambda now: fleet_health(now=now)),
     "flow": (1, lambda now: overview.flow(now=now)),
     "disks": (1, lambda now: overview.disks_filling(now=now)),
-    "stale": (1, lambda now: overview.stale_reason(now=now)),
+    "versions to try": (1, lambda now: [row.full_name for row in versions_to_try()]),
     "throughput": (1, lambda now: throughput_by_connection(now=now)),
     "store rates": (2, lambda now: store_rates_shared(LIMITED)),
 }

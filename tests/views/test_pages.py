@@ -10,6 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from caches.models import Pin
 from tests import factories
 from tests.views.conftest import Stage
 
@@ -166,6 +167,14 @@ def test_it_is_calm_when_nothing_is_wrong(victor: Client) -> None:
     assert "Nothing is degraded" in html
     assert 'data-worst="ok"' in html
     assert "<title>Overview · Hearth</title>" in html
+    assert "every wanted copy is ready or on its way" in text_of(html)
+    factories.node(of=pool)  # nobody planned for it yet
+    text = text_of(victor.get("/").content.decode())
+    assert "Nothing is degraded" in text and "Partial" in text
+    assert "1 wanted copy is neither ready nor on its way." in text and "is ready or on its way" not in text
+    Pin.objects.update(suspended=True)
+    text = text_of(victor.get("/").content.decode())
+    assert "1 wanted copy is neither ready nor on its way, because of suspended pins." in text and "Suspended" in text
 
 
 def test_it_says_how_to_begin_on_an_empty_installation(ada: Client) -> None:

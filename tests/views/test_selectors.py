@@ -21,6 +21,7 @@ from caches.domain.plans import (
 from caches.models import PoolLoop
 from caches.selectors import overview
 from caches.selectors.coverage import pools_coverage
+from caches.selectors.health import fleet_health
 from caches.selectors.matrix import pool_matrix
 from caches.selectors.nodes import pools_list
 from caches.selectors.why import named, pin_fits
@@ -202,10 +203,10 @@ def test_it_finds_disks_near_their_limit_with_what_is_promised(stage: Stage) -> 
 
 
 def test_it_is_stale_when_a_cluster_was_never_reached(stage: Stage) -> None:
-    assert overview.stale_reason(now=timezone.now()) == ""
+    assert fleet_health(now=timezone.now())[0].stale == ""
     Cluster.objects.update(observed_at=None)
-    assert overview.stale_reason(now=timezone.now()) == "lab was never reached"
-    assert overview.stale_reason(now=timezone.now(), targets=frozenset({"other"})) == ""
+    assert fleet_health(now=timezone.now())[0].stale == "lab was never reached"
+    assert fleet_health(now=timezone.now(), targets=frozenset({"other"}))[0].stale == ""
 
 
 def move(uid: str, digest: str = "d", **changes: object) -> Move:
