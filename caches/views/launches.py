@@ -113,7 +113,7 @@ def launch(request: HttpRequest, launch_id: UUID, suffix: str = "") -> HttpRespo
     context = {
         "launch": found,
         "phase_lines": phase_table(found),
-        "waited_seconds": seconds_waited(observations_by_launch([found.pk]).get(found.pk, ())),
+        "waited": seconds_waited(observations_by_launch([found.pk]).get(found.pk, ())),
         "waterfall": launch_charts.waterfall(found) if any(line["pieces"] for line in found.phases) else None,
         "node_there": found.node_id is not None,
         "curl": curl(request, f"launches/{found.pk}"),

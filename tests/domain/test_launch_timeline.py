@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from caches.domain.launches.observations import Observation, facts_of
-from caches.domain.launches.timeline import Timeline, assemble, seconds_waited
+from caches.domain.launches.timeline import Timeline, Waited, assemble, seconds_waited
 from caches.domain.launches.words import LaunchState, Mark, Observer, Phase, PhaseState, launch_id
 from tests.domain.launches import after, mark, span, whole
 
@@ -181,7 +181,25 @@ def test_what_it_waited_until_weights_could_be_fetched_is_told_of_what_is_in_no_
     attempts: list[Observation], seconds: float
 ) -> None:
     seen = [mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 2), *attempts, mark(Mark.READY, 70)]
-    assert seconds_waited(seen) == seconds
+    assert seconds_waited(seen) == Waited(for_weights=seconds)
+
+
+@pytest.mark.parametrize(
+    ("began", "seconds"),
+    [
+        ([], 70),  # the pod went while it waited
+        ([mark(Mark.STARTED, 40)], 40),
+        ([mark(Mark.STARTED, 40), mark(Mark.LOADED, 60, seconds=10.0)], 40),
+        ([mark(S, 30), mark(E, 42, found="hit"), mark(Mark.STARTED, 50)], 30),  # the whole pod began anew
+        ([mark(Mark.STARTED, 0)], 0),
+    ],
+)
+def test_what_a_crashed_container_waited_to_be_started_again_is_told_of_what_is_in_no_phase(
+    began: list[Observation], seconds: float
+) -> None:
+    seen = [mark(Mark.RESTARTED, 0), *began, mark(Mark.ENDED, 70)]
+    assert seconds_waited(seen) == Waited(to_restart=seconds)
+    assert seconds_waited([mark(Mark.RESTARTED, 0), *began]) == Waited(), "it goes on"
 
 
 @pytest.mark.parametrize(

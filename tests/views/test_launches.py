@@ -198,6 +198,13 @@ def test_a_launch_whose_request_nobody_saw_says_so_instead_of_seconds(stage: Sta
     assert "Ready after" not in shown and "Its request" not in text_of(ada, f"/launches/{stage.launch.pk}")
 
 
+def test_a_crash_loop_says_what_its_seconds_went_into(stage: Stage, ada: Client) -> None:
+    (made,) = take_in(sighting(stage.pool.cluster, "loops", mark(Mark.RESTARTED, 0), mark(Mark.ENDED, 40), restart=3))
+    text = text_of(ada, f"/launches/{made.pk}")
+    assert "of these 40 s waited to be started again after the run before it ended" in text
+    assert "waited until the weights" not in text
+
+
 def test_what_was_waited_for_weights_is_said_where_no_phase_is(stage: Stage, ada: Client) -> None:
     assert "waited until" not in text_of(ada, f"/launches/{stage.launch.pk}")
     (made,) = take_in(

@@ -99,22 +99,46 @@ def assemble(observations: Iterable[Observation]) -> Timeline:
     )
 
 
-def seconds_waited(observations: Iterable[Observation]) -> float:
-    """How long, of what is in no phase, the ensure step waited until the weights could be fetched."""
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """Seconds of what is in no phase. ``for_weights``: the ensure step waited until they could be fetched.
+    ``to_restart``: the run before had ended, and nobody had begun this one yet."""
+
+    for_weights: float = 0.0
+    to_restart: float = 0.0
+
+
+def seconds_waited(observations: Iterable[Observation]) -> Waited:
+    """What can be said of the seconds in no phase."""
     seen = Seen(observations)
     timeline = assemble(seen.all)
-    until = max((at for at in (timeline.ready_at, timeline.served_at) if at), default=timeline.ended_at)
-    if timeline.started_at is None or until is None or not timeline.unknown_seconds:
-        return 0.0
-    clipped = [(max(a, timeline.started_at), min(b, until)) for a, b in waits_of(seen)]
-    waits = [(a, b) for a, b in clipped if a < b]
+    start, until = timeline.started_at, max((at for at in (timeline.ready_at, timeline.served_at) if at), default=None)
+    until = until or timeline.ended_at
+    if start is None or until is None or not timeline.unknown_seconds:
+        return Waited()
     claimed = [piece for one in timeline.phases for piece in one.pieces]
-    free = (
-        (b - a).total_seconds()
-        for a, b in cuts([*waits, *claimed])
-        if any(c <= a and b <= d for c, d in waits) and not any(c <= a and b <= d for c, d in claimed)
-    )
-    return min(sum(free), timeline.unknown_seconds)
+    least, most = start, until
+
+    def free(waits: Iterable[tuple[datetime, datetime]]) -> float:
+        clipped = [(max(a, least), min(b, most)) for a, b in waits]
+        waited = [(a, b) for a, b in clipped if a < b]
+        pieces = (
+            (b - a).total_seconds()
+            for a, b in cuts([*waited, *claimed])
+            if any(c <= a and b <= d for c, d in waited) and not any(c <= a and b <= d for c, d in claimed)
+        )
+        return min(sum(pieces), timeline.unknown_seconds or 0.0)
+
+    return Waited(free(waits_of(seen)), free(_backed_off(seen, until)))
+
+
+def _backed_off(seen: Seen, until: datetime) -> list[tuple[datetime, datetime]]:
+    """From the end of the run before until anything of this one began."""
+    restarted = seen.first(Mark.RESTARTED)
+    if restarted is None:
+        return []
+    began = [seen.first(mark) for mark in (Mark.ENSURE_STARTED, Mark.STARTED)]
+    return [(restarted, min((at for at in began if at is not None), default=until))]
 
 
 def _after(moment: datetime | None, started: datetime | None) -> datetime | None:
