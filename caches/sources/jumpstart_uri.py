@@ -17,6 +17,7 @@ from caches.sources.jumpstart_spec import is_wanted
 from controlplane.clusters.documents import ConnectionSpec
 
 SCHEME = "jumpstart://"
+ANY, LATEST = "*", "latest"  # the newest version, as the vendor's SDK writes it and as people do
 _MODEL = re.compile(r"[A-Za-z0-9](-*[A-Za-z0-9]){0,62}")
 _INSTANCE = re.compile(r"ml\.[a-z0-9-]{1,30}\.[a-z0-9-]{1,30}")
 _EULA = re.compile(r"[0-9a-f]{64}")
@@ -28,7 +29,7 @@ class ModelPlace:
     """``artifact`` is ``s3://bucket/key``, "" until the address is resolved; ``eula`` the SHA-256 of accepted terms."""
 
     model_id: str
-    version: str = "*"
+    version: str = ANY
     instance_type: str = ""
     artifact: str = ""
     gated: bool = False
@@ -62,8 +63,9 @@ def split_jumpstart(uri: str, spec: ConnectionSpec) -> ModelPlace:
     named, at, version = named.removeprefix(f"{spec.name}/").partition("@")
     if not _MODEL.fullmatch(named):
         raise problems.bad_uri(uri, "this is no model's id.")
+    version = ANY if version.lower() == LATEST else version
     if at and not is_wanted(version):
-        raise problems.bad_uri(uri, "what follows @ is a version, a range as 1.*, or * for the newest.")
+        raise problems.bad_uri(uri, "what follows @ is a version, a range as 1.*, or * or latest for the newest.")
     if not may_read(named, spec.allowed):
         raise problems.not_allowed(f"Model {named}", spec.name)
     values = dict(parse_qsl(query, keep_blank_values=True))
@@ -74,7 +76,7 @@ def split_jumpstart(uri: str, spec: ConnectionSpec) -> ModelPlace:
     if (eula := values.get("eula")) is not None and not _EULA.fullmatch(eula):
         raise problems.bad_uri(uri, "eula is the SHA-256 of the accepted text.")
     place = ModelPlace(
-        named, version or "*", kind or "", values.get("artifact", ""), values.get("gated") == "1", eula or ""
+        named, version or ANY, kind or "", values.get("artifact", ""), values.get("gated") == "1", eula or ""
     )
     if place.artifact:
         _check_artifact(uri, place, spec)

@@ -149,6 +149,8 @@ ARTIFACT = f"s3://jumpstart-cache-prod-{REGION}/acme/pack/"
     ("uri", "place"),
     [
         ("jumpstart://acme", ModelPlace("acme")),
+        ("jumpstart://acme@latest", ModelPlace("acme", "*")),
+        ("jumpstart://js/acme@Latest?instance_type=ml.g6.xlarge", ModelPlace("acme", "*", "ml.g6.xlarge")),
         ("jumpstart://js/m-1@1.2.*", ModelPlace("m-1", "1.2.*")),
         ("jumpstart://acme@1.2.0?instance_type=ml.g6.xlarge", ModelPlace("acme", "1.2.0", "ml.g6.xlarge")),
         (f"jumpstart://acme@1.2.0?artifact={ARTIFACT}&eula={'a' * 64}",
@@ -161,7 +163,7 @@ def test_it_reads_addresses(uri: str, place: ModelPlace) -> None:
 
 @pytest.mark.parametrize(
     "uri",
-    ["jumpstart://", "jumpstart://other", "jumpstart://acme/x", "jumpstart://acme@", "jumpstart://acme@latest",
+    ["jumpstart://", "jumpstart://other", "jumpstart://acme/x", "jumpstart://acme@", "jumpstart://acme@newest",
      "jumpstart://acme?x=1", "jumpstart://acme?instance_type=g6", "jumpstart://acme?eula=yes", "s3://acme",
      "jumpstart://acme@1?artifact=s3://elsewhere/x/", "jumpstart://acme@1?artifact=file:///etc/",
      f"jumpstart://acme@1?artifact={ARTIFACT}../x/"],
