@@ -9,7 +9,6 @@ from controlplane.clusters.models import Cluster
 from controlplane.models_base import Row
 from controlplane.serving.models import Endpoint
 
-FINAL_STATES = ("Done", "Failed", "Superseded", "RolledBack")
 LIVE_STATES = ("Preparing", "WaitingForRoom", "Warming", "Switching")
 
 

@@ -13,9 +13,9 @@ from caches.domain.demand import selects
 from caches.domain.endpoints.options import GatePolicy
 from caches.domain.endpoints.specs import GROUP, EndpointSpec, read_endpoint
 from caches.domain.gating import Gate, Target, gate
+from caches.domain.rollouts import FINAL
 from caches.domain.text import plural
 from caches.models import Artifact, CacheEntry, Pin, Rollout
-from caches.models.rollouts import FINAL_STATES
 from caches.selectors.endpoint_targets import cache_targets, gate_targets
 from caches.selectors.nodes import Targets, silent_nodes
 from controlplane.clusters.documents import Action, EntryState
@@ -169,7 +169,7 @@ class RolloutGate:
 def rollout_gate(rollout: Rollout, nodes: Sequence[Target]) -> RolloutGate | None:
     """The gate over ``nodes`` (rollout_nodes); None where it waits for none: nothing is warmed for it, or it ended."""
     spec = _spec(rollout.endpoint)
-    if not nodes or spec is None or rollout.state in FINAL_STATES:
+    if not nodes or spec is None or rollout.state in FINAL:
         return None
     policy, now = spec.options.gate, timezone.now()
     began = rollout.warming_at or now

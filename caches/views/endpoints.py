@@ -14,10 +14,9 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.views.decorators.http import require_POST
 
-from caches.domain.rollouts import RolloutState
+from caches.domain.rollouts import FINAL, RolloutState
 from caches.filters import EndpointFilter
 from caches.forms import EndpointForm, HearthForm
-from caches.models.rollouts import FINAL_STATES
 from caches.selectors.endpoints import (
     endpoint_get,
     endpoints_list,
@@ -75,7 +74,7 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
     back = way_back(rows, sides)
     held = rows.filter(state=RolloutState.HOLDING).order_by("-number").first()
     standings = Standings(now=timezone.now())
-    nodes = rollout_nodes(newest) if newest is not None and newest.state not in FINAL_STATES else ()
+    nodes = rollout_nodes(newest) if newest is not None and newest.state not in FINAL else ()
     context = {
         "endpoint": found,
         "standing": standings.of_endpoint(found),
@@ -101,7 +100,7 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
         and FINALIZER not in found.finalizers
         and found.gone_at is None
         and found.deleting_at is None,
-        "releasable": newest is not None and newest.state not in (*FINAL_STATES, RolloutState.SWITCHING),
+        "releasable": newest is not None and newest.state not in (*FINAL, RolloutState.SWITCHING),
         "may_change": may(request, Role.OPERATOR, found.cluster.name),
         "curl": curl(request, f"endpoints/{found.pk}"),
     }

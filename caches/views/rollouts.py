@@ -12,11 +12,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from caches.domain.endpoints.options import LONGEST_HOLD_SECONDS
-from caches.domain.rollouts import RolloutState
+from caches.domain.rollouts import FINAL, RolloutState
 from caches.domain.text import minute_text
 from caches.forms import RolloutHoldForm
 from caches.models import Rollout
-from caches.models.rollouts import FINAL_STATES
 from caches.selectors.endpoints import rollout_gate, rollout_get, rollout_nodes, rollout_warmth, waited_for
 from caches.selectors.rollout_sides import hold_words
 from caches.services.endpoints.documents import rollout_rollback
@@ -44,7 +43,7 @@ def release(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
         "holding": row.state == RolloutState.HOLDING,
         "gate": rollout_gate(row, nodes),
         "waited_for": waited_for(nodes),
-        "over": row.state in (*FINAL_STATES, RolloutState.SWITCHING),
+        "over": row.state in (*FINAL, RolloutState.SWITCHING),
     }
     title = "End the hold" if context["holding"] else "Open the gate"
     return _page(request, "pages/rollout_release.html", row, title, "release", context)

@@ -13,7 +13,7 @@ from django.utils import timezone
 from caches.domain.endpoints.specs import EndpointSpec
 from caches.domain.rollouts import BEFORE_SWITCH, FINAL, RolloutFacts, RolloutState, Step, advance
 from caches.models import ModelVersion, Rollout
-from caches.models.rollouts import FINAL_STATES, LIVE_STATES
+from caches.models.rollouts import LIVE_STATES
 from controlplane.audit.services import SYSTEM, Actor, audit_write
 from controlplane.errors import Clash, Missing
 from controlplane.serving.models import Endpoint
@@ -156,7 +156,7 @@ def rollout_release(*, actor: Actor, rollout_id: UUID, holding: bool | None = No
     where ``holding`` says which of the two was meant and it is not that one any more."""
     with transaction.atomic():
         row = _locked(rollout_id)
-        if row.state in FINAL_STATES or row.state == RolloutState.SWITCHING:
+        if row.state in FINAL or row.state == RolloutState.SWITCHING:
             raise Clash(
                 "rollout:user:nothing-to-release",
                 f"Rollout {row.number} of {row.endpoint.full_name} is {row.state}: it waits for nobody.",
@@ -178,7 +178,7 @@ def rollout_release(*, actor: Actor, rollout_id: UUID, holding: bool | None = No
 def endpoint_rollouts_end(*, endpoint: Endpoint, message: str) -> None:
     """Nothing goes on for an endpoint that goes away."""
     now = timezone.now()
-    for row in Rollout.objects.filter(endpoint=endpoint).exclude(state__in=FINAL_STATES):
+    for row in Rollout.objects.filter(endpoint=endpoint).exclude(state__in=FINAL):
         _end(row, RolloutState.SUPERSEDED, "Deleted", message, now)
 
 

@@ -14,9 +14,9 @@ from django.db.models import F, ProtectedError, Q
 from django.utils import timezone
 
 from caches.domain.images import DEFAULT_NAMES, ImageReference, NotAReference, parse_reference
+from caches.domain.rollouts import FINAL
 from caches.domain.text import plural
 from caches.models import Artifact, Image, ImageState, Rollout, SourceConnection
-from caches.models.rollouts import FINAL_STATES
 from caches.selectors.images import image_pools
 from caches.services.images import resolver as image_resolver
 from caches.services.loop.pool_rounds import pools_mark_dirty
@@ -177,7 +177,7 @@ def _served_with(image: Image) -> Endpoint | None:
     live = Rollout.objects.filter(endpoint__gone_at__isnull=True, endpoint__released_at__isnull=True)
     newest = live.order_by("endpoint_id", "-number").distinct("endpoint_id")
     for row in newest.select_related("endpoint__cluster", "previous"):
-        back = row.previous if row.state not in FINAL_STATES else None
+        back = row.previous if row.state not in FINAL else None
         if image.pk in (row.resolved_image_id, back.resolved_image_id if back is not None else None):
             return row.endpoint
     return None
