@@ -21,18 +21,42 @@ from caches.services.loop.memory import plan_document, refusals_announce
 from caches.services.loop.pool_rounds import pools_mark_dirty
 from caches.services.loop.rounds import pools_due
 from caches.services.webhooks import announcing as webhooks
-from controlplane.audit.models import AuditEvent
+from controlplane.audit.models import AuditEvent, Via
+from controlplane.audit.services import Actor
 from controlplane.clusters.documents import Action
 from controlplane.clusters.models import NodePool
+from controlplane.clusters.services import cluster_pause, pool_update
 from tests import factories
 
 pytestmark = pytest.mark.django_db
 AT = datetime(2030, 1, 1, tzinfo=UTC)
+ADA = Actor("ada", Via.API)
 
 
 @pytest.fixture
 def pool() -> NodePool:
     return factories.pool(of=factories.cluster(name="east"), name="gpu")
+
+
+def test_what_a_person_changes_of_a_pool_is_planned_for_at_once(
+    pool: NodePool, django_capture_on_commit_callbacks: Any
+) -> None:
+    """Not with the next regular round: a pause during an incident, a selector that moves nodes."""
+    other = factories.pool(of=pool.cluster, name="cpu", selector={"kind": "cpu"}, cache_path="/mnt/cpu")
+    factories.node(of=other, labels={"kind": "cpu"})
+
+    def wanted() -> dict[str, int]:
+        return dict(PoolLoop.objects.values_list("pool__name", "wanted_round"))
+
+    with django_capture_on_commit_callbacks(execute=True):
+        pool_update(actor=ADA, pool_id=pool.pk, changes={"paused": True})
+    assert wanted() == {"gpu": 1}
+    with django_capture_on_commit_callbacks(execute=True):
+        cluster_pause(actor=ADA, cluster_id=pool.cluster_id, paused=True)
+    assert wanted() == {"gpu": 2, "cpu": 1}
+    with django_capture_on_commit_callbacks(execute=True):
+        pool_update(actor=ADA, pool_id=other.pk, changes={"selector": {"kind": "nobody"}})
+    assert wanted()["gpu"] == 2 and wanted()["cpu"] > 1
 
 
 def refusal(pin: str = "p1", node: str = "n1", **fields: Any) -> Refusal:
