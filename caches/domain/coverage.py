@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from caches.domain.demand import by_value, required_count, selects
-from caches.domain.pool_view import EntryView, NodeView, PinView, PlacementType, PoolView
+from caches.domain.pool_view import EntryView, NodeView, PlacementType, PoolView
 from caches.domain.states import is_in_flight
 from controlplane.clusters.documents import EntryState, NodeState
 
@@ -70,35 +70,6 @@ def of_artifact(view: PoolView, digest: str) -> Coverage:
     for uid, node in wanted.items():
         total += _copy(node, entries[uid], facts.size_bytes)
     return total
-
-
-def of_node(view: PoolView, node: NodeView) -> Coverage:
-    """Coverage of one node: what pins for all matching nodes want there, and what the others already have there."""
-    if node.state is NodeState.LOST:
-        return Coverage()
-    total = Coverage()
-    for digest in sorted({pin.digest for pin in view.pins}):
-        facts = view.artifacts.get(digest)
-        pins = [pin for pin in view.pins if pin.digest == digest and selects(pin.node_selector, node.labels)]
-        entry = _entry(node, digest)
-        everywhere = any(pin.placement.type is PlacementType.ALL for pin in pins)
-        if facts is not None and pins and (everywhere or _quality(node, entry)[0] < _ABSENT):
-            total += _copy(node, entry, facts.size_bytes)
-    return total
-
-
-def of_pool(view: PoolView) -> Coverage:
-    """Coverage of the whole pool: the sum over its artifacts."""
-    total = Coverage()
-    for digest in sorted({pin.digest for pin in view.pins}):
-        total += of_artifact(view, digest)
-    return total
-
-
-def required_nodes(view: PoolView, pin: PinView) -> int:
-    """How many nodes of the pool this pin asks for now."""
-    live = [node for node in view.nodes if node.state is not NodeState.LOST]
-    return required_count(pin.placement, sum(selects(pin.node_selector, node.labels) for node in live))
 
 
 _ABSENT = 3

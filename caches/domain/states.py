@@ -85,25 +85,11 @@ def _reachable(start: EntryState) -> frozenset[EntryState]:
 
 
 _REACHABLE = {state: _reachable(state) for state in EntryState}
-_OBSERVED_FROM = {
-    new: frozenset(old for old in EntryState if new in _REACHABLE[old] and (old, new) != (EntryState.LOST,) * 2)
-    for new in EntryState
-}
-
-
-def is_step(old: EntryState, new: EntryState) -> bool:
-    """Whether one step leads from ``old`` to ``new``."""
-    return new in STEPS[old]
 
 
 def may_follow(old: EntryState, new: EntryState) -> bool:
     """Whether ``new`` may be observed after ``old``: it is the same state or some steps away."""
     return new in _REACHABLE[old]
-
-
-def observed_from(new: EntryState) -> frozenset[EntryState]:
-    """The states out of which ``new`` may be observed: the guard of the update that records it."""
-    return _OBSERVED_FROM[new]
 
 
 def is_present(state: EntryState) -> bool:

@@ -21,11 +21,6 @@ def _zone(name: str) -> ZoneInfo | None:
         return None
 
 
-def zone_problem(name: str) -> str | None:
-    """Why this is no usable time zone, or None."""
-    return None if name and _zone(name) else f"{name!r} is not a known time zone, for example Europe/Berlin or UTC"
-
-
 def _instant(day: date, wall: time, zone: ZoneInfo, *, last: bool) -> datetime:
     first = datetime.combine(day, wall.replace(tzinfo=None, fold=0), zone).astimezone(UTC)
     if not last:
@@ -69,13 +64,3 @@ def opens_at(window: DailyWindow | None, now: datetime) -> datetime | None:
     if zone is None:
         return None
     return min((start for start, _ in _spans(window, zone, now) if start > now), default=None)
-
-
-def closes_at(window: DailyWindow | None, now: datetime) -> datetime | None:
-    """When the window that is open now closes (UTC); None where it is closed or never closes."""
-    if window is None or window.start == window.end:
-        return None
-    zone = _zone(window.time_zone)
-    if zone is None:
-        return None
-    return max((end for start, end in _spans(window, zone, now) if start <= now < end), default=None)

@@ -11,18 +11,13 @@ from django.conf import LazySettings
 from caches.models import Image, SourceConnection
 from caches.services.connections import connection_create
 from caches.services.images.catalogue import image_check, image_register
-from caches.services.jumpstart import jumpstart_model
 from caches.sources.secrets import write_secret
 from controlplane.audit.models import Via
 from controlplane.audit.services import Actor
-from controlplane.errors import Invalid
 from controlplane.operations.models import Operation
 from controlplane.operations.steps import operation_step
-from tests.sources.conftest import moto_endpoint
-from tests.standins.jumpstart import IMAGE, KEYS, REGION, jumpstart
 from tests.standins.registry import RegistryStandIn, registry_stand_in
 
-__all__ = ["moto_endpoint"]  # a fixture
 ADA = Actor("ada", Via.API, "request-1")
 pytestmark = pytest.mark.django_db
 
@@ -72,20 +67,3 @@ def test_it_is_refused_with_the_registry_s_reason(standing: RegistryStandIn, con
     write_secret("pull", {"username": standing.user, "password": "wrong"})
     image, _ = settled(*image_register(actor=ADA, reference=f"{standing.host}/team/x:v1", connection=connection))
     assert (image.state, image.code) == ("Refused", "source:user:access-denied")
-
-
-def test_it_finds_the_image_of_a_jumpstart_model(
-    moto_endpoint: str, standing: RegistryStandIn, connection: SourceConnection
-) -> None:
-    write_secret("aws", KEYS)
-    with jumpstart(moto_endpoint) as hub:
-        hub.offer("acme", "1.2.0", "acme/")
-        models = connection_create(
-            actor=ADA, name="js", type="JumpStart", endpoint=hub.endpoint, region=REGION, secret_name="aws",
-            allowed=["acme"], manifest=hub.manifest_uri,
-        )  # fmt: skip
-        found = jumpstart_model(connection=models, uri="jumpstart://acme", instance_type="ml.g6.xlarge")
-    assert (found.image, found.version, found.environment) == (IMAGE, "1.2.0", {"SERVER": "1"})
-    with pytest.raises(Invalid) as caught:
-        jumpstart_model(connection=connection, uri="jumpstart://acme")
-    assert caught.value.code == "connection:user:no-jumpstart"
