@@ -83,7 +83,7 @@ def _pod(agent: PoolAgent, path: str) -> dict[str, Any]:
     pod: dict[str, Any] = {
         "serviceAccountName": SERVICE_ACCOUNT,
         "nodeSelector": {"kubernetes.io/os": "linux", **agent.node_selector},
-        "tolerations": [_toleration(toleration) for toleration in agent.tolerations],
+        "tolerations": [toleration_object(toleration) for toleration in agent.tolerations],
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "enableServiceLinks": False,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
@@ -159,7 +159,8 @@ def _liveness() -> dict[str, Any]:
     }
 
 
-def _toleration(toleration: Toleration) -> dict[str, str]:
+def toleration_object(toleration: Toleration) -> dict[str, str]:
+    """As it stands in a pod's specification."""
     made = {"operator": "Equal" if toleration.value else "Exists"}
     for name in ("key", "value", "effect"):
         if text := getattr(toleration, name):

@@ -12,7 +12,8 @@ import re
 from typing import Any
 
 from controlplane.clusters.documents import POOL_LABEL
-from controlplane.clusters.gateway import ImageHolder, Refused, Toleration
+from controlplane.clusters.gateway import ImageHolder, Refused
+from controlplane.clusters.kubernetes.agent_workload import toleration_object
 from controlplane.clusters.kubernetes.names import IMAGES_NAMESPACE, MANAGED_BY
 
 HOLDER_LABEL = {"app.kubernetes.io/name": "hearth-image"}
@@ -78,7 +79,7 @@ def _pod(holder: ImageHolder, volume: bool) -> dict[str, Any]:
         "enableServiceLinks": False,
         "nodeSelector": {"kubernetes.io/os": "linux", **holder.node_selector},
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _nodes(holder)}},
-        "tolerations": [_toleration(one) for one in holder.tolerations],
+        "tolerations": [toleration_object(one) for one in holder.tolerations],
         "priorityClassName": PRIORITY_CLASS,
         "terminationGracePeriodSeconds": 5,
         "securityContext": {
@@ -150,11 +151,3 @@ def mounts_images(runtime: str, kubelet: str) -> bool:
         return False
     able = (int(found["major"]), int(found["minor"])) >= _MOUNTING[found["name"]]
     return able and (int(agent["major"]), int(agent["minor"])) >= _MOUNTING_KUBELET
-
-
-def _toleration(toleration: Toleration) -> dict[str, str]:
-    made = {"operator": "Equal" if toleration.value else "Exists"}
-    for name in ("key", "value", "effect"):
-        if text := getattr(toleration, name):
-            made[name] = text
-    return made
