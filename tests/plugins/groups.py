@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from xdist.scheduler import LoadGroupScheduling
+from xdist.workermanage import WorkerController
 
 # Longest first: whoever ends early takes the tests that belong to no group.
 ORDER = ("kube-nodes", "kube-machines", "kube", "run-kube", "program", "faults")
@@ -64,6 +65,14 @@ class Groups(LoadGroupScheduling):  # type: ignore[misc]  # shipped without type
     def _split_scope(self, nodeid: str) -> str:
         written = _WRITTEN.match(nodeid)
         return written[1] if written else nodeid
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        """What is over is forgotten: it would be counted again after every test."""
+        super().mark_test_complete(node, item_index, duration)
+        units = self.assigned_work[node]
+        scope = self._split_scope(self.registered_collections[node][item_index])
+        if all(units[scope].values()):
+            del units[scope]
 
 
 @pytest.hookimpl(optionalhook=True)
