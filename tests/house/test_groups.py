@@ -20,9 +20,14 @@ import pytest
 def test_alone(number):
     note(f"alone {number}")
 
+@pytest.fixture(scope="session")
+def kube_api():
+    yield
+    note("together ended")
+
 @pytest.mark.xdist_group("kube")
 @pytest.mark.parametrize("number", range(6))
-def test_together(number):
+def test_together(number, kube_api):
     note(f"together [{number}]@x")
 
 def note(what):
@@ -38,7 +43,8 @@ def test_it_runs_a_group_in_one_worker_before_single_tests(tmp_path: Path) -> No
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = xdist_group\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-rA", "-n", "2", "--dist", "loadgroup", "-p", "tests.plugins.groups",
-         "-p", "no:django", "-p", "no:cacheprovider", "--strict-markers", "-c", "pytest.ini"],
+         "-p", "tests.plugins.kube", "-p", "no:django", "-p", "no:cacheprovider", "--strict-markers",
+         "-c", "pytest.ini"],
         cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         | {"PYTHONPATH": str(ROOT)},
@@ -46,10 +52,12 @@ def test_it_runs_a_group_in_one_worker_before_single_tests(tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASSED test_suite.py::test_together[0]" in done.stdout and "@kube" not in done.stdout
     told = [path.read_text().splitlines() for path in tmp_path.glob("*.told")]
-    assert sorted(len([line for line in lines if "together" in line]) for lines in told)[-1] == 6
     [group] = [lines for lines in told if "together" in lines[0]]
-    assert all("together" in line for line in group[:6])
-    assert sum(map(len, told)) == 12
+    assert sum("together" in line for line in group) == 7
+    assert all("together" in line for line in group[:7]) and group[6] == "together ended", (
+        "a cluster ends with its group"
+    )
+    assert sum(map(len, told)) == 13
 
 
 def test_it_knows_the_place_of_every_group(request: pytest.FixtureRequest) -> None:

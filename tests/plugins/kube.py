@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from _pytest.terminal import TerminalReporter
@@ -27,6 +27,8 @@ NODES = ("node-a", "node-b", "node-c")
 # Hearth on nodes, nodes alone, and a control plane without any are three clusters that three workers may have. The
 # first that a test asks for counts.
 _GROUPS = {"installed_kube": "kube-nodes", "kube_cluster": "kube-machines", "own_kube_api": "kube", "kube_api": "kube"}
+# What runs them. One that asks for another while it is made comes before it; others end with what they stand on.
+_STANDING = ("kube_api", "own_kube_api", "kube_cluster")
 # Seconds: whichever test comes first also waits for an image to be built and for three nodes to pull it.
 _PATIENCE = 900
 
@@ -35,9 +37,9 @@ _PATIENCE = 900
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker owns one cluster; no test has to remember it."""
     for item in items:
-        mark = item.get_closest_marker("xdist_group")
-        group = str(mark.args[0]) if mark else _group(item)
-        if group and not mark:
+        marked = _marked(item)
+        group = marked or _group(item)
+        if group and not marked:
             item.add_marker(pytest.mark.xdist_group(group))
         own = item.get_closest_marker("timeout")
         if group in _GROUPS.values() and (own is None or own.args[0] < _PATIENCE):
@@ -50,6 +52,33 @@ def _group(item: pytest.Item) -> str:
         if fixture in getattr(item, "fixturenames", ()):
             return "kube" if os.environ.get(GIVEN) else group
     return ""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+    """A cluster ends with the last test of its group: idle it would go on taking processor time from all that follow.
+
+    Only where groups stay together, which is in workers.
+    """
+    try:
+        return (yield)
+    finally:
+        group = _marked(item) if os.environ.get("PYTEST_XDIST_WORKER") else ""
+        if group and group != _marked(nextitem):
+            _end_clusters(item)
+
+
+def _marked(item: pytest.Item | None) -> str:
+    mark = item.get_closest_marker("xdist_group") if item is not None else None
+    return str(mark.args[0]) if mark else ""
+
+
+def _end_clusters(item: pytest.Item) -> None:
+    """Should another test ask all the same, it gets a new one."""
+    request = item._request  # type: ignore[attr-defined]
+    for fixture in _STANDING:
+        for definition in item.session._fixturemanager.getfixturedefs(fixture, item) or ():
+            definition.finish(request)
 
 
 @contextmanager
