@@ -188,3 +188,19 @@ def test_a_finalizer_that_the_cluster_refuses_is_said_and_nothing_is_made(served
     status, reason, message = served.condition("Accepted")
     assert (status, reason) == ("False", "CannotServe") and message.endswith(KINDS)
     assert not Rollout.objects.exists() and served.pins == [] and not Instance.objects.exists()
+
+
+def test_somebody_who_writes_the_object_at_that_moment_is_no_failure(served: EndpointWorld) -> None:
+    meanwhile = refuse(Conflict("the object has been modified; please apply your changes to the latest version"))
+    hold, served.gateway.set_endpoint_finalizer = served.gateway.set_endpoint_finalizer, meanwhile  # type: ignore[method-assign]
+    served.version()
+    served.apply()
+    served.round()
+    assert served.gateway.statuses == [] and not Rollout.objects.exists()
+    served.gateway.set_endpoint_finalizer = hold  # type: ignore[method-assign]
+    write, served.gateway.set_endpoint_status = served.gateway.set_endpoint_status, meanwhile  # type: ignore[method-assign]
+    served.round()
+    assert served.endpoint.unwritten == {} and served.rollout.state == "Warming"
+    served.gateway.set_endpoint_status = write  # type: ignore[method-assign]
+    served.round()
+    assert served.status["state"] == "DeploymentPending"

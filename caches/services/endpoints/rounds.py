@@ -70,23 +70,34 @@ def endpoints_round(*, cluster_id: UUID) -> int:
 
 def endpoint_round(*, endpoint: Endpoint, gateway: ClusterGateway) -> None:
     """One endpoint. GatewayError when the cluster does not answer; everything is repeated then."""
-    name = own_name(endpoint)
     if endpoint.deleting_at is not None:
         if FINALIZER in endpoint.finalizers:
             _let_go(endpoint, gateway)
         return
     reading = endpoint_reading(endpoint)
     outcome = refused_outcome(endpoint, reading)
-    try:
-        if FINALIZER not in endpoint.finalizers:
-            gateway.set_endpoint_finalizer(name, endpoint.uid, True)
-        if reading.spec is not None:
+    problem = _hold(endpoint, gateway)
+    if reading.spec is not None and problem is None:
+        try:
             name_taken(namesake(endpoint))
             outcome = endpoint_serve(endpoint=endpoint, reading=reading, spec=reading.spec, gateway=gateway)
-    except (Conflict, Refused) as error:
+        except (Conflict, Refused) as error:
+            problem = error
+    if problem is not None:
         # The cluster will not do it: said where people look, and tried again.
-        outcome = replace(outcome, status=replace(outcome.status, problem=with_next_step(error)))
+        outcome = replace(outcome, status=replace(outcome.status, problem=with_next_step(problem)))
     endpoint_show(endpoint=endpoint, outcome=outcome, gateway=gateway, now=timezone.now())
+
+
+def _hold(endpoint: Endpoint, gateway: ClusterGateway) -> GatewayError | None:
+    """Nothing is made for one that could go unnoticed: why the cluster does not take the finalizer, if it does not.
+    Somebody who writes the object at that very moment is no reason to say anything."""
+    if FINALIZER not in endpoint.finalizers:
+        try:
+            gateway.set_endpoint_finalizer(own_name(endpoint), endpoint.uid, True)
+        except Refused as error:
+            return error
+    return None
 
 
 def _let_go(endpoint: Endpoint, gateway: ClusterGateway) -> None:

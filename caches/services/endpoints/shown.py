@@ -16,7 +16,7 @@ from caches.services.endpoints.mirrors import WEIGHTS_KINDS, mirror_write, mirro
 from caches.services.endpoints.refusals import with_next_step
 from caches.services.endpoints.serving import Outcome, own_name
 from controlplane.clusters.endpoints import CacheMirror
-from controlplane.clusters.gateway import ClusterGateway, Conflict, Refused
+from controlplane.clusters.gateway import ClusterGateway, Refused
 from controlplane.serving.models import Endpoint
 
 log = structlog.get_logger(__name__)
@@ -49,7 +49,7 @@ def _status_write(endpoint: Endpoint, facts: StatusFacts, gateway: ClusterGatewa
         try:
             gateway.set_endpoint_status(own_name(endpoint), endpoint.uid, {**before, **status})
             row.update(status={**before, **status})
-        except (Conflict, Refused) as error:
+        except Refused as error:
             why = f"The cluster does not take its status, which is therefore shown here alone. {with_next_step(error)}"
             unwritten = {**before, **endpoint_status(replace(facts, unwritten=why), endpoint.said)}
             log.warning("endpoint.status_refused", endpoint=endpoint.full_name, error=str(error)[:300])
