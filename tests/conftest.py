@@ -7,12 +7,13 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from whitenoise.middleware import WhiteNoiseMiddleware  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
     from controlplane.accounts.models import User
@@ -73,6 +74,22 @@ def cheap_passwords(settings: Any) -> None:
 def nobody_outside_asked(settings: Any) -> None:
     """Dry runs of documents ask registries by name; the tests of that bring their own."""
     settings.DRY_RUN_SECONDS = 0
+
+
+@pytest.fixture(autouse=True, scope="session")
+def static_files_found_once() -> Iterator[None]:
+    """Every test's client loads the middlewares anew; which files there are is the same for all of them."""
+    find, found = WhiteNoiseMiddleware.add_files_from_finders, dict[str, dict[str, Any]]()
+
+    def find_once(self: WhiteNoiseMiddleware) -> None:
+        if self.static_prefix not in found:
+            find(self)
+            found[self.static_prefix] = dict(self.files)
+        self.files.update(found[self.static_prefix])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", find_once)
+        yield
 
 
 def _person(name: str, role: str) -> User:
