@@ -14,8 +14,10 @@ from typing import Any
 
 import uvloop
 
+from routing.dataplane import certificates
+from routing.dataplane.certificates import Certificate
 from routing.dataplane.exposing import Exposing
-from routing.dataplane.router import BODY_BYTES, Router, Shared
+from routing.dataplane.router import BODY_BYTES, Router, Shared, every
 from routing.dataplane.scraping import Scraper
 from routing.dataplane.telling import Teller
 from routing.dataplane.workers import is_orphan, run_workers
@@ -25,9 +27,9 @@ GARBAGE = (20_000, 20, 20)  # as gc.set_threshold has them
 
 
 async def serve(options: argparse.Namespace) -> None:
-    tls, to_instances = _tls(options)
+    served, to_instances = _tls(options)
     shared = Shared(upstream_tls=to_instances, body_bytes=options.body_bytes)
-    router = Router(options.config, tls=tls, shared=shared)
+    router = Router(options.config, tls=served.context if served else None, shared=shared)
     port = await router.start(options.host, options.port)
     print(f"routing on port {port}", flush=True)
     exposing, work = Exposing(shared), list[asyncio.Task[None]]()
@@ -42,6 +44,8 @@ async def serve(options: argparse.Namespace) -> None:
         loop.add_signal_handler(name, stopped.set)
     if options.follow:
         work.append(loop.create_task(_follow(router, exposing, f"{options.host}:{port}")))
+    if served is not None:
+        work.append(loop.create_task(every(certificates.LOOK_SECONDS, served.look)))
     work.append(loop.create_task(_end_with_parent(stopped)))
     await stopped.wait()
     for task in work:
@@ -51,13 +55,12 @@ async def serve(options: argparse.Namespace) -> None:
     await router.stop(options.grace_seconds)
 
 
-def _tls(options: argparse.Namespace) -> tuple[ssl.SSLContext | None, ssl.SSLContext]:
+def _tls(options: argparse.Namespace) -> tuple[Certificate | None, ssl.SSLContext]:
     """To serve with, and to reach instances with. Raises OSError, which names the option."""
     served, name = None, "--certificate and --key"
     try:
         if options.certificate:
-            served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            served.load_cert_chain(options.certificate, options.key)
+            served = Certificate(options.certificate, options.key)
         name = "--upstream-ca"
         return served, ssl.create_default_context(cafile=options.upstream_ca)
     except OSError as error:

@@ -24,7 +24,8 @@ def passed_on(headers: Iterable[Header]) -> list[Header]:
     for low, _, value in lowered:
         if low == b"connection":
             dropped = dropped | {token.strip().lower() for token in value.split(b",")} - _NEVER_DROPPED
-    return [(name, value) for low, name, value in lowered if low not in dropped]
+    # Servers that hand headers on as variables know _ from - no more.
+    return [(name, value) for low, name, value in lowered if low.replace(b"_", b"-") not in dropped]
 
 
 def request_start(method: bytes, target: bytes, headers: Iterable[Header]) -> bytes:

@@ -106,8 +106,8 @@ class Router:
             lambda: Client(self.shared), host, port, ssl=self._tls, backlog=1024, reuse_port=port != 0
         )
         self._work = [
-            loop.create_task(_every(CONFIG_SECONDS, self.refresh)),
-            loop.create_task(_every(SWEEP_SECONDS, self._sweep)),
+            loop.create_task(every(CONFIG_SECONDS, self.refresh)),
+            loop.create_task(every(SWEEP_SECONDS, self._sweep)),
             loop.create_task(Checker(self.shared.fleet, self.shared.upstream_tls, self.shared.now).run()),
         ]
         port = int(self._server.sockets[0].getsockname()[1])
@@ -195,7 +195,8 @@ class Router:
                 variant.waiting.expire(now)
 
 
-async def _every(seconds: float, step: Callable[[], None]) -> None:
+async def every(seconds: float, step: Callable[[], None]) -> None:
+    """Until it is cancelled. A step that fails is said, and tried again."""
     while True:
         await asyncio.sleep(seconds)
         try:

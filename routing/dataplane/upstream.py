@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 CONNECT_SECONDS = 2.0
 IDLE_CONNECTIONS = 256  # kept for each instance
 HEADS_TRIED = 4  # of a connection whose answers never begin alike
+LONGEST = 256 * 1024  # bytes of heads, interim answers, extensions of chunks or trailers in a row
 _NO_BODY = frozenset({204, 304})
 
 
@@ -46,6 +47,7 @@ class Upstream(asyncio.Protocol):
         self._parser: httptools.HttpResponseParser | None = None
         self._without_body = self._until_close = self._keeps = False
         self._ended = self._broken = False
+        self._held = 0  # bytes since the last that was passed on: the parser keeps lines that do not end
 
     # what the exchange does
 
@@ -94,6 +96,9 @@ class Upstream(asyncio.Protocol):
             self._begin()
         assert self._parser is not None
         try:
+            if self._held > LONGEST:
+                raise httptools.HttpParserError("an instance sends lines without end")
+            self._held += len(data)
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if isinstance(error, httptools.HttpParserCallbackError):
@@ -110,6 +115,7 @@ class Upstream(asyncio.Protocol):
 
     def _begin(self) -> None:
         self._until_close = self._keeps = self._ended = self._broken = False
+        self._held = 0
         self._parser = httptools.HttpResponseParser(self)
 
     def _learn(self, data: bytes) -> None:
@@ -163,6 +169,7 @@ class Upstream(asyncio.Protocol):
         self._ended = bodiless
 
     def on_body(self, data: bytes) -> None:
+        self._held = 0
         if self._receiver is not None and not self._ended:
             self._receiver.answer_data(data)
 

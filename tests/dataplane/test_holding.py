@@ -149,6 +149,38 @@ async def test_large_chunks_are_no_line_without_end() -> None:
             assert (await wire.reply()).body == b"%d" % sum(map(len, chunks))
 
 
+@pytest.mark.parametrize(
+    ("begins", "goes_on", "whole"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX: ", b"y", None),
+        (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", None),
+        (b"", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n", None),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2;x=", b"y", False),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: ", b"y", False),
+    ],
+    ids=["a header", "headers", "interim answers", "the extension of a chunk", "a trailer"],
+)
+def test_lines_of_an_instance_have_an_end_too(begins: bytes, goes_on: bytes, whole: bool | None) -> None:
+    """What is behind an address may be anything."""
+    sent = 0
+
+    async def speaks(call: Call) -> None:
+        nonlocal sent
+        await call.send(begins)
+        while True:
+            await call.send(goes_on * (8192 // len(goes_on)))
+            sent += 8192
+
+    async def told() -> None:
+        async with world(speaks) as here:
+            wire = await here.wire()
+            reply = await wire.ask("POST", "/v1/completions", b"{}")
+            assert (reply.status, reply.whole) == ((502, True) if whole is None else (200, whole))
+            assert here.in_flight() == {} and sent < 16 << 20
+
+    run(told)()
+
+
 ABSOLUTE = [
     (b"http://router/v1/models?a=http://b", b"/v1/models?a=http://b"),
     (b"HTTP://router:80/endpoints/chat/invocations", b"/invocations"),
@@ -177,11 +209,13 @@ def test_a_target_may_be_absolute(target: bytes, passed: bytes) -> None:
 
 
 @run
-async def test_connection_takes_no_host_away_and_a_tenant_is_ascii() -> None:
+async def test_headers_that_some_would_read_as_others_go_no_further() -> None:
     async with world() as here:
-        assert (await here.ask("GET", "/v1/models", b"", "Connection: host, X-Mine", "X-Mine: 1")).status == 200
+        odd = ("Connection: host, X-Mine", "X-Mine: 1", "Content_Length: 7", "Transfer_Encoding: chunked", "X_A: 1")
+        assert (await here.ask("GET", "/v1/models", b"", *odd)).status == 200
         [call] = here.engines[0].calls
-        assert call.header("host") == ["router"] and not call.header("x-mine")
+        assert call.header("host") == ["router"] and not call.header("x-mine") and call.header("x_a") == ["1"]
+        assert not call.header("content_length") and not call.header("transfer_encoding"), "some servers know no _"
         wire = await here.wire()
         await wire.send(b"GET /v1/models HTTP/1.1\r\nHost: a\r\nX-Amzn-SageMaker-Prefix-Aware-Id: \xe9\r\n\r\n")
         assert (await wire.reply()).status == 400
