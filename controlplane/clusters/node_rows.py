@@ -19,7 +19,7 @@ from controlplane.clusters.assignment import cluster_lock, condition_row, node_a
 from controlplane.clusters.documents import NodeCacheStatus
 from controlplane.clusters.gateway import EventType, Kind, ObservedNode, ObservedNodeCache, WatchEvent
 from controlplane.clusters.models import Cluster, Node, NodePool
-from controlplane.clusters.sinks import tell_cluster_replaced, tell_pools_changed
+from controlplane.clusters.sinks import tell_cluster_replaced
 
 log = logging.getLogger(__name__)
 ERROR_LENGTH = 1000
@@ -192,7 +192,6 @@ def _apply(
     pools = {row.pool_id for row in (*batch.lost, *batch.changed)}
     if batch.regroup:
         pools |= node_assign_pools(cluster_id=cluster.pk)
-    tell_pools_changed(pools)
     return frozenset(NodePool.objects.filter(pk__in=[p for p in pools if p]).values_list("pk", flat=True))
 
 

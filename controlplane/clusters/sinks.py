@@ -42,13 +42,15 @@ def tell_cluster_replaced(cluster: Cluster) -> None:
 
 
 def register_pools_listener(listener: PoolsListener) -> None:
-    """Called once from an AppConfig.ready(). The listener gets the ids of pools whose settings or nodes changed."""
+    """Called once from an AppConfig.ready(). The listener gets the ids of pools whose settings changed, or that
+    won or lost nodes. Of what nodes are themselves sinks hear."""
     _pools_listeners.append(listener)
 
 
 def tell_pools_changed(pool_ids: Iterable[UUID | None]) -> None:
-    """Tell the listeners once the transaction commits. Telling may be lost in a crash: the loop's beat makes up."""
+    """Tell the listeners once the transaction commits. Telling may be lost, by a crash or with a
+    pool that is deleted meanwhile: the loop's beat makes up."""
     changed = frozenset(pool_id for pool_id in pool_ids if pool_id is not None)
     if changed:
         for listener in _pools_listeners:
-            transaction.on_commit(partial(listener, changed))
+            transaction.on_commit(partial(listener, changed), robust=True)
