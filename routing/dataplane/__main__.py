@@ -6,9 +6,11 @@ import argparse
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import ssl
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ async def serve(options: argparse.Namespace) -> None:
         await exposing.start_at(options.metrics_socket)
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
+    take_open_files()
     _settle()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stopped.set)
@@ -65,6 +68,14 @@ def _tls(options: argparse.Namespace) -> tuple[Certificate | None, ssl.SSLContex
         return served, ssl.create_default_context(cafile=options.upstream_ca)
     except OSError as error:
         raise OSError(f"{name} cannot be used: {error}") from None
+
+
+def take_open_files() -> None:
+    """As many as this process may: each client and each request needs one, and the usual 1024 are few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):  # some systems name a limit here that they do not grant
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _settle() -> None:

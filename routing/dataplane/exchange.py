@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from routing.dataplane.answers import KnownAnswer
 from routing.dataplane.fleet import Instance, Lease, Variant
 from routing.dataplane.heads import LAST_CHUNK, Header, chunk, head_end, passed_on, request_start, response_head
 from routing.dataplane.known import Match
+from routing.dataplane.refusals import CROWDED, is_crowded, queue_full
 from routing.dataplane.routes import Refusal, Request, Route
 from routing.dataplane.telling import Ear
 from routing.dataplane.upstream import IDLE_CONNECTIONS, Upstream, connected
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 3
 QUEUE_BYTES = 256 * 1024 * 1024  # of bodies that wait in one queue
-LONGEST_RETRY = 30  # seconds that somebody is told to stay away
 _TRY_NEXT = frozenset({502, 503, 504})
 _WITH_BODY = frozenset({b"POST", b"PUT", b"PATCH"})
 NOBODY = Refusal(
@@ -85,7 +84,7 @@ class Exchange:
     def _wait(self, variant: Variant) -> None:
         waiting, size = variant.waiting, len(self._request.body)
         if len(waiting) >= variant.config.queue_requests or waiting.bytes + size > QUEUE_BYTES:
-            self.refuse(_full(waiting.until(self._asked_at) - self._asked_at))
+            self.refuse(queue_full(waiting.until(self._asked_at) - self._asked_at))
             return
         waiting.add(self, self._asked_at + variant.config.queue_seconds, size)
         variant.figures.queued += 1
@@ -205,8 +204,12 @@ class Exchange:
     async def _connect(self, instance: Instance, began: float) -> None:
         try:
             upstream = await connected(instance.config, self._shared.upstream_tls)
-        except (OSError, ValueError):  # also a TimeoutError, what TLS refuses, and a host that is no name
+        except (OSError, ValueError) as error:  # also a TimeoutError, what TLS refuses, and a host that is no name
             self._connecting = None
+            if is_crowded(error):
+                self._release()
+                self.refuse(CROWDED)
+                return
             self._failed(instance, Failure.CONNECT)
             self._next()
             self.flush()
@@ -388,9 +391,3 @@ class Exchange:
         if self._lease is not None:
             self._lease.release()
             self._lease = None
-
-
-def _full(seconds: float) -> Refusal:
-    """``seconds`` until the one at the front has waited long enough: there is room then, if not before."""
-    detail, step = "too many requests wait for an instance of this endpoint", "Try again when Retry-After is over."
-    return Refusal(429, "routing:queue:full", detail, step, max(1, min(LONGEST_RETRY, math.ceil(seconds))))

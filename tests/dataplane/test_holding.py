@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import resource
 import socket
 
 import pytest
 
+from routing.dataplane import exchange
+from routing.dataplane.__main__ import take_open_files
 from routing.dataplane.client import AHEAD_BYTES, UNREAD_SECONDS, Client
 from routing.dataplane.router import Shared
 from routing.dataplane.routes import Request
@@ -179,6 +183,37 @@ def test_lines_of_an_instance_have_an_end_too(begins: bytes, goes_on: bytes, who
             assert here.in_flight() == {} and sent < 16 << 20
 
     run(told)()
+
+
+def test_a_router_that_has_no_open_files_left_blames_no_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def crowded(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(exchange, "connected", crowded)
+
+    @run
+    async def told() -> None:
+        async with world() as here:
+            wire = await here.wire()
+            for _ in range(5):
+                reply = await wire.ask("POST", "/v1/completions", b"{}")
+                assert (reply.status, reply.headers["retry-after"]) == (503, "1") and b"crowded" in reply.body
+            assert here.in_flight() == {} and not here.shared.counters.failures
+            monkeypatch.undo()
+            assert (await wire.ask("POST", "/v1/completions", b"{}")).status == 200
+
+    told()
+
+
+def test_it_takes_as_many_open_files_as_it_may() -> None:
+    before = _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lower = 1000 if hard == resource.RLIM_INFINITY else min(1000, hard - 1)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lower, hard))
+        take_open_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 ABSOLUTE = [

@@ -1,0 +1,25 @@
+"""Answers that the router gives by itself because of how things are here, and not because of what was asked."""
+
+from __future__ import annotations
+
+import errno
+import math
+
+from routing.dataplane.routes import Refusal
+
+LONGEST_RETRY = 30  # seconds that somebody is told to stay away
+CROWDED = Refusal(
+    503, "routing:router:crowded", "this router has as many connections open as its system lets it have",
+    "Try again shortly; whoever runs it gives it more open files, or starts more of them.", 1,
+)  # fmt: skip
+
+
+def queue_full(seconds: float) -> Refusal:
+    """``seconds`` until the one at the front has waited long enough: there is room then, if not before."""
+    detail, step = "too many requests wait for an instance of this endpoint", "Try again when Retry-After is over."
+    return Refusal(429, "routing:queue:full", detail, step, max(1, min(LONGEST_RETRY, math.ceil(seconds))))
+
+
+def is_crowded(error: Exception) -> bool:
+    """Whether a connection could not be made for want of open files here: that says nothing of the instance."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
