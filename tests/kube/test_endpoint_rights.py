@@ -152,7 +152,9 @@ def test_the_pages_account_asks_what_a_document_would_do_and_changes_nothing(gua
         until(lambda: asked()["object"][0] == "Fine", "the account may ask")
         said = asked()
         assert said["kinds"][0] == "Fine"
-        assert said["deployment"][0] == "Unknown" and "bind hearth-web-deployments in default" in said["deployment"][1]
+        assert (
+            said["deployment"][0] == "Unknown" and "hearth-web-deployments, bound in default" in said["deployment"][1]
+        )
         with bound(guarded, "hearth-web-deployments", account="hearth-web"):
             until(lambda: asked()["deployment"][0] == "Fine", "it may look at Deployments there")
             guarded.admin.create("/apis/apps/v1/namespaces/default/deployments", served()[0], manager="somebody")

@@ -51,7 +51,9 @@ class Shared:
     def push(self, number: str) -> str:
         """Another image under the tag; its digest."""
         assert self.hearth.kube._registry is not None
-        pushed = self.hearth.kube._registry.push(REPOSITORY, "latest", busybox_layer(), ["/bin/sleep", f"3600{number}"])
+        # Ends when it is told to: what a pod runs is in use until it has ended.
+        script = f"trap 'exit 0' TERM; while :; do sleep 3600{number} & wait $!; done"
+        pushed = self.hearth.kube._registry.push(REPOSITORY, "latest", busybox_layer(), ["/bin/sh", "-c", script])
         return pushed.rpartition("@")[2]
 
     def apply(self, name: str) -> None:

@@ -107,7 +107,7 @@ def object_question(gateway: ClusterGateway, document: Mapping[str, Any]) -> Que
         except (NotFound, NotApplicable) as error:
             return Finding("object", Answer.PROBLEM, str(error)[:500])
         except Refused as error:
-            return _refused("object", error, "apply deploy/endpoints of this version")
+            return _refused("object", error, "What deploy/endpoints brings lets them.")
         return Finding("object", Answer.FINE, "The API server would take the document.")
 
     return question
@@ -120,9 +120,8 @@ def deployment_question(gateway: ClusterGateway, namespace: str, name: str, *, k
         try:
             found = gateway.workload_status(namespace, name)
         except (Refused, NotApplicable) as error:
-            return _refused(
-                "deployment", error, f"bind hearth-web-deployments in {namespace} (docs/tutorial.md, step 4)"
-            )
+            granted = f"The role hearth-web-deployments, bound in {namespace}, lets them (docs/tutorial.md, step 4)."
+            return _refused("deployment", error, granted)
         if found is None:
             return Finding("deployment", Answer.FINE, f"No Deployment is called {namespace}/{name} yet.")
         numbers = f"{found.available} of {found.wanted} replicas serve"
@@ -164,8 +163,8 @@ def source_question(place: Place) -> Question:
 
 
 def _refused(about: str, error: GatewayError, granted: str) -> Finding:
-    """``granted``: what gives the right to ask, where that is what is wanting."""
+    """``granted``: what would give the right to ask."""
     if not isinstance(error, Forbidden):
         return Finding(about, Answer.PROBLEM, str(error)[:500])
-    said = f"Hearth's pages may not ask this; its worker does when the document is applied. To ask before, {granted}."
+    said = f"Hearth's pages may not ask this; its worker does when the document is applied. {granted}"
     return Finding(about, Answer.UNKNOWN, said)
