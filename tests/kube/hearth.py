@@ -13,7 +13,9 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import pytest
 from django.db import connections
 from django.utils import timezone
 
@@ -23,6 +25,7 @@ from caches.services.catalogue import version_register
 from caches.services.connections import connection_create
 from caches.services.endpoints.rounds import clusters_with_endpoints, endpoints_round
 from caches.services.images.observing import pool_images_observe, pools_to_observe
+from caches.services.loop import rounds
 from caches.services.loop.rounds import pool_reconcile, pools_due
 from caches.sources.secrets import write_secret
 from controlplane.audit.services import SYSTEM
@@ -77,6 +80,7 @@ class HearthOnKube:
         self.client: KubeClient = self.gateway.client
         self.digests: set[str] = set()
         self._images_at = 0.0
+        self._later: dict[UUID, float] = {}  # pools that a round wants looked at again, and when
 
     @contextmanager
     def running(self) -> Iterator[HearthOnKube]:
@@ -84,7 +88,9 @@ class HearthOnKube:
         thread = threading.Thread(target=watch_clusters, args=([], stopping), kwargs={"round_seconds": 0.2})
         thread.start()
         try:
-            yield self
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(rounds, "publish", self._publish)
+                yield self
         finally:
             stopping.set()
             thread.join(60)
@@ -107,9 +113,17 @@ class HearthOnKube:
 
     # -- driving -----------------------------------------------------------------------------------------------
 
+    def _publish(self, task: str, pool_id: str, *, countdown: float = 0.0) -> bool:
+        """A round has itself sent again, once the scheduler has heard of what it changed."""
+        assert task == "caches.pool_reconcile"
+        self._later[UUID(pool_id)] = time.monotonic() + countdown
+        return True
+
     def step(self) -> None:
         """What a worker would do now."""
-        for pool_id in pools_due(now=timezone.now()):
+        again = {pool_id for pool_id, at in self._later.items() if at <= time.monotonic()}
+        for pool_id in {*pools_due(now=timezone.now()), *again}:
+            self._later.pop(pool_id, None)
             pool_reconcile(pool_id=pool_id)
         for operation_id in Operation.objects.filter(state__in=ACTIVE_STATES).values_list("pk", flat=True):
             operation_step(operation_id=operation_id)
