@@ -20,7 +20,7 @@ from django_filters import (
 from django_filters.fields import IsoDateTimeField
 
 from caches.domain.endpoints.specs import EndpointKind
-from caches.domain.launches.words import Cached, EventClass, LaunchState
+from caches.domain.launches.words import Cached, EventClass, LaunchState, Trials
 from caches.domain.rollouts import RolloutState
 from caches.models import (
     CacheEntry,
@@ -36,6 +36,7 @@ from caches.models import (
     VersionState,
     Webhook,
 )
+from caches.models.launches import OF_TRIALS
 from caches.selectors.entries import SHOWN_STATES
 from caches.selectors.trials import of_a_trial
 from controlplane.accounts.models import Token
@@ -322,6 +323,7 @@ class LaunchFilter(Filters):
     event_class = MultipleChoiceFilter(choices=_choices(EventClass))
     weights = MultipleChoiceFilter(choices=_choices(Cached))
     image = MultipleChoiceFilter(choices=_choices(Cached))
+    trial = ChoiceFilter(choices=_choices(Trials), method="by_trial")
     began_after = MomentFilter(field_name="began_at", lookup_expr="gte")
     began_before = MomentFilter(field_name="began_at", lookup_expr="lt")
 
@@ -331,6 +333,10 @@ class LaunchFilter(Filters):
 
     def by_pool(self, rows: QuerySet[Launch], name: str, value: str) -> QuerySet[Launch]:
         return rows.filter(pool_is(value, cluster="cluster__name", pool="pool_name"))
+
+    def by_trial(self, rows: QuerySet[Launch], name: str, value: str) -> QuerySet[Launch]:
+        of_trials = {Trials.WITHOUT: ~OF_TRIALS, Trials.WITH: Q(), Trials.ONLY: OF_TRIALS}
+        return rows.filter(of_trials[Trials(value)])
 
 
 class TokenFilter(Filters):

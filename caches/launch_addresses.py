@@ -8,15 +8,18 @@ from datetime import datetime
 from typing import Any
 
 from caches.domain.launches.period import full_moment, moment_of, period_of
-from caches.domain.launches.words import Cached, EventClass
+from caches.domain.launches.words import Cached, EventClass, Trials
 from caches.selectors.launches.lists import Selection
 
-FILTERS = ("pool", "version", "event_class", "weights", "image")
+FILTERS = ("pool", "endpoint", "version", "event_class", "weights", "image", "trial")
+# Of a report: its own rows tell hits from misses.
+REPORTED = ("pool", "endpoint", "version", "trial")
 FIELDS = ("since", "until", *FILTERS)
 WORDS: Mapping[str, tuple[str, ...]] = {
     "event_class": tuple(one.value for one in EventClass),
     "weights": tuple(one.value for one in Cached),
     "image": tuple(one.value for one in Cached),
+    "trial": tuple(one.value for one in Trials),
 }
 # What either side is where the address does not say.
 SIDES: Mapping[str, tuple[str, str]] = {"a": ("now-48h", "now-24h"), "b": ("now-24h", "now")}

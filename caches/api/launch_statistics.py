@@ -11,17 +11,22 @@ from rest_framework.response import Response
 from caches.api.base import ApiView
 from caches.api.serializers.launch_report import LaunchReportSerializer
 from caches.api.serializers.launch_statistics import LaunchComparisonSerializer, LaunchMovesSerializer, selected
-from caches.api.serializers.launches import CLASSES, LABELS
-from caches.launch_addresses import FIELDS, SIDES, Problems, pair_of, selection_of
+from caches.api.serializers.launches import CLASSES, LABELS, TRIALS
+from caches.launch_addresses import FIELDS, REPORTED, SIDES, Problems, pair_of, selection_of
 from caches.selectors.launches.attribution import launch_moves
 from caches.selectors.launches.comparison import launches_compared
 from caches.selectors.launches.report import launch_report
 from caches.selectors.launches.traffic import request_share
 from controlplane.errors import FieldError, Invalid
 
-_REPORTED = ("since", "until", "pool", "version")
-_HELP = {"pool": "cluster.pool", "version": "model version"}
-_CHOICES = {"event_class": CLASSES, "weights": LABELS, "image": LABELS}
+_REPORTED = ("since", "until", *REPORTED)
+_HELP = {
+    "pool": "cluster.pool",
+    "endpoint": "namespace/name",
+    "version": "model version",
+    "trial": "launches that trials provoked are left out without it",
+}
+_CHOICES = {"event_class": CLASSES, "weights": LABELS, "image": LABELS, "trial": TRIALS}
 
 
 def described(prefix: str, since: str, until: str) -> list[OpenApiParameter]:

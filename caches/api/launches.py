@@ -17,6 +17,7 @@ from caches.api.base import ApiRowsView, ApiView, one
 from caches.api.serializers.launches import (
     CLASSES,
     LABELS,
+    TRIALS,
     LaunchDetailSerializer,
     LaunchSerializer,
     PhasesBody,
@@ -27,10 +28,11 @@ from caches.api.serializers.launches import (
     TakenSerializer,
 )
 from caches.domain.launches.period import Period, period_of
-from caches.domain.launches.words import Cached, EventClass
+from caches.domain.launches.words import EventClass
 from caches.filters import LaunchFilter
+from caches.launch_addresses import FIELDS, FILTERS, WORDS
 from caches.models import Launch
-from caches.selectors.launches.lists import Selection, launches_list
+from caches.selectors.launches.lists import Selection, hours_waiting, launches_list
 from caches.selectors.launches.stats import ClassStats, Part, class_stats
 from caches.services.launches.reports import phases_ingest, reports_ingest
 from controlplane.accounts.models import Scope
@@ -38,7 +40,6 @@ from controlplane.accounts.permissions import require_target
 from controlplane.rest.validation import wrong_parameter
 
 _NAMES = ("cluster", "pod_uid", "container", "restart_count")
-_FILTERS = ("pool", "version", "event_class", "weights", "image")
 
 
 def _reporter(request: Request) -> Callable[[str], None]:
@@ -99,25 +100,37 @@ class LaunchReports(ApiView):
 class LaunchStatistics(ApiView):
     """Percentiles of the seconds until ready, by event class and by what was found; never a mean."""
 
-    parameters = {"GET": ("since", "until", *_FILTERS)}
+    parameters = {"GET": FIELDS}
 
     @extend_schema(
         parameters=[
             OpenApiParameter("since", OpenApiTypes.STR, description="now-24h (default), now-30d, or a time"),
             OpenApiParameter("until", OpenApiTypes.STR, description="now (default) or a time"),
             OpenApiParameter("pool", OpenApiTypes.STR, description="cluster.pool"),
+            OpenApiParameter("endpoint", OpenApiTypes.STR, description="namespace/name"),
             OpenApiParameter("version", OpenApiTypes.STR, description="model version"),
             OpenApiParameter("event_class", OpenApiTypes.STR, enum=CLASSES),
             OpenApiParameter("weights", OpenApiTypes.STR, enum=LABELS),
             OpenApiParameter("image", OpenApiTypes.STR, enum=LABELS),
+            OpenApiParameter(
+                "trial",
+                OpenApiTypes.STR,
+                enum=TRIALS,
+                description="launches that trials provoked are left out without it",
+            ),
         ],
         responses=StatisticsSerializer,
     )
     def get(self, request: Request) -> Response:
         period = _period(request)
-        selection = Selection(period, **{name: _filter(request, name) for name in _FILTERS})
+        selection = Selection(period, **{name: _filter(request, name) for name in FILTERS})
         classes = [row for stats in class_stats(selection, targets=self.targets) for row in _rows(stats)]
-        document = {"since": period.since, "until": period.end, "classes": classes}
+        document = {
+            "since": period.since,
+            "until": period.end,
+            "classes": classes,
+            "waiting_hours": hours_waiting(period),
+        }
         return Response(StatisticsSerializer(document).data)
 
 
@@ -131,8 +144,8 @@ def _period(request: Request) -> Period:
 
 def _filter(request: Request, name: str) -> str:
     value = request.query_params.get(name, "")
-    words = {"event_class": EventClass, "weights": Cached, "image": Cached}.get(name)
-    if value and words is not None and value not in [word.value for word in words]:
+    words = WORDS.get(name)
+    if value and words is not None and value not in words:
         raise wrong_parameter(name, f"Must be one of {', '.join(words)}.")
     return value
 

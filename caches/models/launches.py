@@ -9,7 +9,15 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from caches.domain.launches.labels import unmeasured
-from caches.domain.launches.words import Cached, EventClass, LaunchState, MissReason, Phase
+from caches.domain.launches.words import (
+    TRIAL_NAMES,
+    TRIAL_PREFIX,
+    Cached,
+    EventClass,
+    LaunchState,
+    MissReason,
+    Phase,
+)
 from caches.models.catalogue import ModelVersion
 from controlplane.clusters.models import Cluster, Node
 from controlplane.models_base import Row
@@ -17,6 +25,8 @@ from controlplane.serving.models import Endpoint
 
 # How clusters say that a pod ended because its node went away.
 NODE_LOST_REASONS = ("NodeLost", "TaintManagerEviction", "DeletionByTaintManager", "DeletionByPodGC")
+# Launches that trials provoked, as rows say it: the prefix first, which costs next to nothing.
+OF_TRIALS = models.Q(endpoint_name__startswith=TRIAL_PREFIX) & models.Q(endpoint_name__regex=TRIAL_NAMES)
 
 
 class Launch(Row):
@@ -84,6 +94,8 @@ class Launch(Row):
             models.Index(fields=["event_class", "weights", "id"], name="caches_launch_part"),
             models.Index(fields=["version_name", "event_class", "id"], name="caches_launch_part_version"),
             models.Index(fields=["pool_name", "event_class", "id"], name="caches_launch_part_pool"),
+            models.Index(fields=["endpoint_name", "event_class", "id"], name="caches_launch_part_endpoint"),
+            models.Index(fields=["began_at", "id"], name="caches_launch_trials", condition=OF_TRIALS),
             models.Index(fields=["stale_at"], name="caches_launch_stale", condition=models.Q(stale_at__isnull=False)),
             models.Index(
                 fields=["ended_at"], name="caches_launch_lost", condition=models.Q(end_reason__in=NODE_LOST_REASONS)
@@ -129,17 +141,21 @@ class LaunchCount(models.Model):
     """Launches of one hour or one day (UTC) that are alike: exact counts, and a sketch of the seconds until ready.
 
     Every launch is counted once under each ``by``: what the row tells apart beside its cluster. Columns that it does
-    not tell apart are "". A page reads the coarsest that answers it.
+    not tell apart are "". A page reads the coarsest that answers it. Each row is of ``trial`` launches or of others.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="launch_counts")
     step = models.CharField(max_length=4, choices=[("Hour", "Hour"), ("Day", "Day")])
     by = models.CharField(
-        max_length=8, choices=[(one, one) for one in ("Nothing", "Class", "Names", "Pool", "Version")]
+        max_length=8,
+        choices=[(one, one) for one in ("Nothing", "Class", "Names", "Digest", "Pool", "Place", "Version", "Endpoint")],
     )
     start = models.DateTimeField()
+    trial = models.BooleanField(default=False)
     pool_name = models.CharField(max_length=63, blank=True)
+    endpoint_name = models.CharField(max_length=320, blank=True, default="")
     version_name = models.CharField(max_length=320, blank=True)
+    digest = models.CharField(max_length=80, blank=True, default="")
     event_class = models.CharField(max_length=24)
     weights = models.CharField(max_length=8)
     image = models.CharField(max_length=8)
@@ -163,6 +179,9 @@ class LaunchCount(models.Model):
                     "event_class",
                     "weights",
                     "image",
+                    "digest",
+                    "endpoint_name",
+                    "trial",
                 ],
                 name="caches_launch_count_once",
             )
@@ -172,7 +191,12 @@ class LaunchCount(models.Model):
                 fields=["version_name", "step", "start"],
                 name="caches_launch_count_of",
                 condition=models.Q(by="Version"),
-            )
+            ),
+            models.Index(
+                fields=["endpoint_name", "step", "start"],
+                name="caches_launch_count_at",
+                condition=models.Q(by="Endpoint"),
+            ),
         ]
 
 

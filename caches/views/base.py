@@ -52,6 +52,7 @@ def show(
     suffix: str = "",
     live_page: bool = True,
     status: int = 200,
+    stamp: str = "",
 ) -> HttpResponse:
     """A page, or the export of one of its tables when the address asks for that."""
     if tables and (exported := export(request, tables, suffix)) is not None:
@@ -70,6 +71,7 @@ def show(
         health=health,
         live=live_page,
         status=status,
+        stamp=stamp,
     )
 
 

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from caches.launch_addresses import FILTERS
+from caches.launch_addresses import FILTERS, REPORTED
 from caches.launch_words import missed_sentence, move_sentence
 from caches.selectors.launches.attribution import Attributed, launch_moves
 from caches.selectors.launches.lists import Selection
@@ -37,7 +37,7 @@ def report_url(selection: Selection) -> str:
     """What caching was worth to what is selected."""
     period = selection.period
     asked = {"since": iso_text(period.since), "until": iso_text(period.until)}
-    asked |= {"pool": selection.pool, "version": selection.version}
+    asked |= {name: getattr(selection, name) for name in REPORTED}
     return f"{reverse('launch-report')}?{urlencode({name: value for name, value in asked.items() if value})}"
 
 

@@ -17,7 +17,7 @@ from caches import launch_report_charts
 from caches.domain.launches.bursts import Burst
 from caches.domain.launches.period import LONGEST
 from caches.domain.launches.worth import Worth
-from caches.launch_addresses import Problems, selection_of
+from caches.launch_addresses import REPORTED, Problems, selection_of
 from caches.launch_words import WORTH_WORDS, missed_sentence, move_sentence, without_words, worth_sentence
 from caches.selectors.launches.attribution import Attributed, launch_moves
 from caches.selectors.launches.lists import Selection, choices
@@ -31,7 +31,7 @@ from controlplane.web.live import with_charts
 from controlplane.web.tables import Column, Table
 
 SINCE = (("now-24h", "24 hours"), ("now-7d", "7 days"), ("now-30d", "30 days"), ("now-90d", "90 days"))
-_FIELDS = ("since", "until", "pool", "version")
+_FIELDS = ("since", "until", *REPORTED)
 _NAMELESS = "unknown version"
 _DRAWN = 3  # versions that have a chart
 
@@ -53,6 +53,7 @@ def report(request: HttpRequest, suffix: str = "") -> HttpResponse:
         "problems": " ".join(f"{name}: {text}" for name, text in problems.items()),
         "query": _query(request),
         "pools": known["pools"],
+        "endpoints": known["endpoints"],
         "versions_known": known["versions"],
         "requests": request_share(selection, targets),
         "trials": trials_within(selection.period, targets=targets),

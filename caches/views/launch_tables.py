@@ -193,6 +193,7 @@ def launch_table(request: HttpRequest, rows: QuerySet[Launch], total: int | None
         Column("weights", "Weights, image", lambda r: r.weights, _found),
         Column("miss_reason", "Why", lambda r: r.miss_reason or None, shown=False),
         Column("image", "Image", lambda r: r.image, shown=False),
+        Column("endpoint", "Endpoint", lambda r: r.endpoint_name, shown=False),
         Column("node", "Node", lambda r: r.node_name, _node),
         Column("version", "Version", lambda r: r.version_name),
         Column(

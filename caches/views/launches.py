@@ -16,26 +16,28 @@ from caches import launch_charts
 from caches.domain.launches.period import LONGEST, Period, period_of
 from caches.domain.launches.timeline import seconds_waited
 from caches.domain.launches.words import Cached, EventClass
+from caches.launch_addresses import FILTERS, WORDS
 from caches.models import Launch
 from caches.selectors.audit import audit_list
-from caches.selectors.launches.lists import Selection, choices, launch_rows, launches_list
+from caches.selectors.launches.lists import Selection, choices, hours_waiting, launch_rows, launches_list
 from caches.selectors.launches.observations import observations_by_launch
+from caches.selectors.launches.standing import launches_standing
 from caches.selectors.launches.stats import class_stats, examples, heat
 from caches.selectors.launches.trials import trials_within
 from caches.selectors.nodes import Targets
-from caches.views.base import curl, readable, show
+from caches.views.base import curl, health_of, readable, show
 from caches.views.launch_moves import comparison_url, moves_shown, report_url
 from caches.views.launch_tables import class_table, launch_table, miss_table, observation_table, phase_table
 from controlplane.audit.models import AuditEvent
 from controlplane.errors import FieldError, Invalid, Missing
+from controlplane.web import polls
 from controlplane.web.formats import iso_text
-from controlplane.web.live import with_charts
+from controlplane.web.live import Health, with_charts
 from controlplane.web.tables import wanted_format
 
 SINCE = (("now-6h", "6 hours"), ("now-24h", "24 hours"), ("now-7d", "7 days"), ("now-30d", "30 days"))
 ZONES = ("UTC", "Europe/Zurich", "Europe/London", "America/New_York", "America/Los_Angeles", "Asia/Tokyo")
-_FILTERS = ("pool", "version", "event_class", "weights", "image")
-_WORDS = {"event_class": tuple(EventClass), "weights": tuple(Cached), "image": tuple(Cached)}
+_RECOUNTED = 12  # hours that wait to be counted: fewer are so for a moment whenever launches come
 _MOST_EVENTS = 60
 _SHORTEST = timedelta(minutes=1)
 # Who came and went says nothing of launches.
@@ -56,6 +58,10 @@ def launches(request: HttpRequest, suffix: str = "") -> HttpResponse:
             next_step="Correct the address, or export from the page.",
             errors=[FieldError(name, "page:user:filter", text) for name, text in problems.items()],
         )
+    health, _ = health_of(request)
+    stamp = "" if problems or suffix else _stamp(request, selection.period, targets, health)
+    if (same := polls.unchanged(request, stamp, timezone.now())) is not None:
+        return same
     stats = class_stats(selection, targets=targets)
     earlier = class_stats(_before(selection), targets=targets) if request.GET.get("compare") == "previous" else []
     classes = class_table(request, stats, {one.event_class: one for one in earlier})
@@ -95,11 +101,13 @@ def launches(request: HttpRequest, suffix: str = "") -> HttpResponse:
         "comparison_url": comparison_url(selection),
         "report_url": report_url(selection),
         "trials": trials_within(selection.period, targets=targets),
+        "recounted": waiting if (waiting := hours_waiting(selection.period)) >= _RECOUNTED else 0,
         "curl": curl(request, f"launches/statistics?{_query(request)}"),
+        "health": health,
     }
     return show(
         request, "pages/cold_starts.html", context, title="Cold starts", section="launches",
-        tables=(classes, misses, table), suffix=suffix,
+        tables=(classes, misses, table), suffix=suffix, stamp=stamp,
     )  # fmt: skip
 
 
@@ -124,6 +132,15 @@ def launch(request: HttpRequest, launch_id: UUID, suffix: str = "") -> HttpRespo
     )  # fmt: skip
 
 
+def _stamp(request: HttpRequest, period: Period, targets: Targets, health: Health) -> str:
+    """Of whoever sees the whole fleet: what others may see follows from more than is asked here."""
+    if targets is not None or not polls.is_poll(request):
+        return ""
+    since = period.before().since if request.GET.get("compare") == "previous" else period.since
+    standing = launches_standing(period, since=since, now=timezone.now())
+    return polls.stamp_of(request, [*standing, health]) if standing is not None else ""
+
+
 def _url(found: Launch) -> str:
     return reverse("launch", args=[found.pk])
 
@@ -137,8 +154,8 @@ def _selection(request: HttpRequest, zone: ZoneInfo, problems: dict[str, str]) -
     except ValueError as error:
         problems["since"] = f"since and until are no period: {error}."
         period = period_of("now-24h", "now", now, zone)
-    wanted: dict[str, Any] = {name: request.GET.get(name, "") for name in _FILTERS}
-    for name, words in _WORDS.items():
+    wanted: dict[str, Any] = {name: request.GET.get(name, "") for name in FILTERS}
+    for name, words in WORDS.items():
         if wanted[name] and wanted[name] not in words:
             problems[name] = f"{name} must be one of {', '.join(words)}."
             wanted[name] = ""
@@ -168,14 +185,14 @@ def _moves(period: Period) -> list[tuple[str, str, str]]:
     beside = [("Earlier", period.since - length, period.since), ("Later", end, min(end + length, last))]
     wider = [("Wider", until - 2 * length, until)] if 2 * length <= LONGEST else []
     return [
-        (words, iso_text(since), "now" if period.open and to == last else iso_text(to))
+        (words, iso_text(since), "now" if to == last else iso_text(to))
         for words, since, to in [*beside, *wider]
         if to - since >= _SHORTEST
     ]
 
 
 def _before(selection: Selection) -> Selection:
-    return Selection(selection.period.before(), **{name: getattr(selection, name) for name in _FILTERS})
+    return Selection(selection.period.before(), **{name: getattr(selection, name) for name in FILTERS})
 
 
 def _events(period: Period, targets: Targets) -> list[AuditEvent]:
@@ -184,4 +201,4 @@ def _events(period: Period, targets: Targets) -> list[AuditEvent]:
 
 
 def _query(request: HttpRequest) -> str:
-    return urlencode({name: request.GET[name] for name in ("since", "until", *_FILTERS) if request.GET.get(name)})
+    return urlencode({name: request.GET[name] for name in ("since", "until", *FILTERS) if request.GET.get(name)})

@@ -7,18 +7,17 @@ the time of the answer in either case.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from typing import Any, cast
 
 from csp.constants import SELF, UNSAFE_INLINE
 from csp.decorators import csp_update
-from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from controlplane.web.formats import iso_text
+from controlplane.web import polls
 from controlplane.web.people import View
 from controlplane.web.tones import Tone
 
@@ -60,8 +59,9 @@ def page(
     health: Health | None = None,
     live: bool = True,
     status: int = 200,
+    stamp: str = "",
 ) -> HttpResponse:
-    """Render a page; ``live`` False for pages with fields that a refresh would disturb."""
+    """Render a page; ``live`` False for pages with fields that a refresh would disturb, ``stamp`` as polls has it."""
     fragment = "X-Hearth-Live" in request.headers
     now = timezone.now()
     health = health or Health()
@@ -78,19 +78,11 @@ def page(
     if fragment:
         whole["layout"] = "layouts/fragment.html"
     response = render(request, template, whole, status=status)
-    response["Cache-Control"] = "private, no-store" if not fragment else "private, no-cache"
-    response["Vary"] = "X-Hearth-Live, Cookie"
-    response["X-Hearth-As-Of"] = iso_text(now)
-    return _conditional(request, response) if fragment and status == 200 else response
-
-
-def _conditional(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    etag = f'W/"{hashlib.sha256(_VOLATILE.sub(b"", response.content)).hexdigest()[:24]}"'
-    if request.headers.get("If-None-Match") == etag:
-        unchanged = HttpResponseNotModified()
-        for name in ("X-Hearth-As-Of", "Vary", "Cache-Control"):
-            unchanged[name] = response[name]
-        unchanged["ETag"] = etag
-        return unchanged
-    response["ETag"] = etag
+    polls.with_headers(response, now, poll=fragment)
+    if not fragment or status != 200:
+        return response
+    tag = polls.tag_of(_VOLATILE.sub(b"", response.content), stamp)
+    if polls.says_the_same(request.headers.get("If-None-Match", ""), tag):
+        return polls.not_modified(tag, now)
+    response["ETag"] = tag
     return response

@@ -117,7 +117,7 @@ OTHERS = {
     "audit-events": {"after", "before"},
     "cache-entries": {"model", "version"},
     "images": {"moved", "revoked", "search"},
-    "launches": {"began_after", "began_before"},
+    "launches": {"began_after", "began_before", "trial"},
     "models": {"search"},
     "nodes/{node_id}/cache-entries": {"model", "version"},
     "operations": {"created_after", "created_before"},

@@ -13,12 +13,14 @@ from caches.models import Launch, LaunchHour, LaunchObservation
 from controlplane.clusters.models import Cluster
 
 DAYS, POOLS, VERSIONS = 30, 8, 12
+EACH = 3  # endpoints of each version
 MANY = 50_000
 
 
 def put_launches(cluster: Cluster, count: int, now: datetime, *, observed_every: int = 20) -> None:
-    """``count`` launches spread over DAYS as they came, in six classes, POOLS and VERSIONS; nine tenths hit. One in
-    ``observed_every`` has its observations as well, which no list reads."""
+    """``count`` launches spread over DAYS as they came, in six classes, POOLS and VERSIONS, of EACH endpoints of each
+    version, one in a thousand of a trial; nine tenths hit. One in ``observed_every`` has its observations as well,
+    which no list reads."""
     names: dict[str, str | int] = {
         "cluster": str(cluster.pk), "count": count, "now": now.isoformat(), "every": observed_every,
     }  # fmt: skip
@@ -70,7 +72,9 @@ _LAUNCHES = f"""
             first_on_node, node_age_seconds, reached, started_at, ready_at, served_at, ended_at, end_reason,
             ready_seconds, total_seconds, unknown_seconds, clock_shift_seconds, phase_seconds, phases)
     SELECT id, began, began, %(cluster)s::uuid, 'uid-' || number, 'server', 0, began, 'default/chat-' || number,
-           'node-' || number %% 400, 'pool-' || (version + (r1 < 0.3)::int) %% {POOLS}, 'default/chat-' || version,
+           'node-' || number %% 400, 'pool-' || (version + (r1 < 0.3)::int) %% {POOLS},
+           CASE WHEN number %% 1000 = 0 THEN 'local/trial-' || left(md5((number / 20000)::text), 8)
+                ELSE 'default/chat-' || version || '-' || number %% {EACH} END,
            md5(version::text), 'llama v' || version, CASE WHEN ready THEN 'Ready' ELSE 'Ended' END, kind,
            CASE WHEN hit THEN 'Hit' WHEN r3 < 0.3 THEN 'Partial' ELSE 'Miss' END,
            CASE WHEN r3 < 0.8 THEN 'Hit' ELSE 'Miss' END, CASE WHEN hit THEN '' ELSE 'FirstOnNode' END, NOT hit,

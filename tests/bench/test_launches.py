@@ -97,6 +97,9 @@ def _pages(admin: Client, reader: Client) -> list[tuple[str, Client, str]]:
         ("30 days beside the 30 days before", admin, f"{month}&compare=previous"),
         ("30 days of one pool", admin, f"{month}&pool=lab.pool-3"),
         ("30 days of one version", admin, f"{month}&version=llama+v3"),
+        ("30 days of one endpoint", admin, f"{month}&endpoint=default/chat-3-1"),
+        ("30 days of one endpoint in one pool", admin, f"{month}&endpoint=default/chat-3-1&pool=lab.pool-3"),
+        ("30 days, trials alone", admin, f"{month}&trial=Only"),
         ("30 days, misses only", admin, f"{month}&weights=Miss"),
         ("30 days by who may see one pool", reader, month),
         ("24 hours", admin, "/launches"),
@@ -109,6 +112,7 @@ def _pages(admin: Client, reader: Client) -> list[tuple[str, Client, str]]:
         ("compare, 15 days with the 15 before", admin, f"/launches/compare?{FORTNIGHTS}"),
         ("report, 24 hours", admin, "/launches/report?since=now-24h"),
         ("report, 30 days", admin, "/launches/report"),
+        ("report, 30 days of one endpoint", admin, "/launches/report?endpoint=default/chat-3-1"),
     ]
 
 

@@ -19,6 +19,11 @@ def loss(*at: float, pod: str = "", node: UUID = GONE) -> Loss:
     return Loss(pod or f"lost-{at}", node, tuple(after(moment) for moment in at))
 
 
+def said(at: float, *heard: float) -> Loss:
+    """The cluster said at ``at`` that it gave the pod up."""
+    return Loss(f"said-{at}", GONE, tuple(after(moment) for moment in sorted([at, *heard])), after(at))
+
+
 def begun(at: float, number: int = 0, *, pod: str = "", node: UUID | None = HERE) -> Begun:
     key = UUID(int=round(at * 1000) + 10_000_000 + number)
     return Begun(key, pod or f"pod-{key}", node, after(at))
@@ -45,6 +50,13 @@ def taken(losses: list[Loss], launches: list[Begun]) -> list[float]:
         # The taint manager ends pods minutes after the node was lost: one loss, told twice.
         ([loss(0, 300)], [301, 302], [301]),
         ([loss(0, 300)], [300 + WITHIN], [300 + WITHIN]),
+        # A scale-up just before the cluster gave the pod up is none; the same where that was only heard of may be.
+        ([said(0)], [-5, 1], [1]),
+        ([said(0)], [-1, 1], [-1]),  # whole seconds
+        ([said(0, 4)], [-5, -2, 0], [0]),
+        ([said(300, 0)], [-5, 10, 301], [301]),  # its node was lost long before
+        ([loss(0)], [-5, 1], [-5]),
+        ([said(0), loss(2)], [-5, 1, 3], [-5, 1]),
         # Two losses, of which the older one can no longer be replaced by the second launch.
         ([loss(0), loss(600)], [WITHIN + 1, WITHIN + 2], [WITHIN + 1]),
         ([loss(0), loss(600)], [700, WITHIN + 1], [700, WITHIN + 1]),

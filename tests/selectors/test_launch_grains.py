@@ -1,4 +1,4 @@
-"""Counts at four grains, by hours and by days: whatever is asked for, they say what the launches themselves say."""
+"""Counts at eight grains, by hours and by days: whatever is asked for, they say what the launches themselves say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from caches.domain.launches.words import EventClass
 from caches.models import Launch, LaunchCount, LaunchHour
 from caches.selectors.launches.lists import Selection, count_rows, launch_rows, step_rows
 from caches.selectors.launches.stats import EDGES, Part, class_stats, heat
-from caches.selectors.launches.totals import totals
+from caches.selectors.launches.totals import totals, totals_by
 from caches.selectors.nodes import Targets
 from caches.services.launches.assembly import hours_mark_dirty
 from caches.services.launches.counts import hours_count
@@ -29,6 +29,7 @@ from tests import factories
 
 pytestmark = pytest.mark.django_db
 DAYS, LAUNCHES = 5, 250
+TRIAL = "local/trial-1a2b3c4d"
 
 
 @pytest.fixture
@@ -51,7 +52,9 @@ def _launch(chance: random.Random, cluster: Cluster, now: datetime) -> Launch:
     return Launch(
         id=uuid4(), cluster=cluster, pod_uid="u", container="c", restart_count=0,
         began_at=now - timedelta(days=DAYS) * chance.random(), pool_name=chance.choice(["gpu", "cpu", ""]),
-        version_name=chance.choice(["llama v1", "qwen v2", ""]), event_class=chance.choice(list(EventClass)),
+        endpoint_name=chance.choice(["lab/chat", "lab/code", "lab/code", TRIAL, ""]),
+        version_name=chance.choice(["llama v1", "qwen v2", ""]), digest=chance.choice(["sha256:a", "sha256:b"]),
+        event_class=chance.choice(list(EventClass)),
         weights=label, image=chance.choice(["Hit", "Miss"]), state="Ready" if ready else "Ended",
         miss_reason=chance.choice(["NewNode", "Gone"]) if missed else "",
         ready_seconds=chance.lognormvariate(4, 1.5) if ready else None,
@@ -74,6 +77,13 @@ SELECTIONS: list[tuple[dict[str, str], Targets]] = [
     ({}, frozenset({"lab.gpu", "far.cpu"})),
     ({"version": "llama v1"}, frozenset({"far"})),
     ({"event_class": "Unknown", "image": "Miss"}, frozenset({"far.gpu"})),
+    ({"endpoint": "lab/code"}, None),
+    ({"endpoint": "lab/chat", "pool": "lab.gpu", "weights": "Hit"}, None),
+    ({"endpoint": "lab/code"}, frozenset({"far.cpu", "lab"})),
+    ({"endpoint": TRIAL}, None),
+    ({"trial": "With"}, None),
+    ({"trial": "Only"}, None),
+    ({"trial": "Only", "weights": "Miss"}, frozenset({"lab"})),
 ]
 
 
@@ -114,6 +124,10 @@ def test_totals_of_any_moments_are_exact_whatever_waits_to_be_counted(lab: Clust
                 assert (found.launches, found.ready, found.ended) == (
                     rows.count(), rows.filter(ready_seconds__isnull=False).count(), rows.filter(state="Ended").count()
                 ), (fields, period)  # fmt: skip
+        names = ("version_name", "digest", "weights")
+        for cell, told in totals_by(Selection(between), None, names).items():
+            rows = launch_rows(Selection(between), None).filter(**dict(zip(names, cell, strict=True)))
+            assert (told.launches, told.ready) == (rows.count(), rows.filter(state="Ready").count()), cell
 
     compare()
     # Assembled since, and not counted yet: one of them in an hour that counts do not know at all.
@@ -129,10 +143,11 @@ def test_totals_of_any_moments_are_exact_whatever_waits_to_be_counted(lab: Clust
 
 
 def test_the_heatmap_has_every_launch_in_its_own_day(lab: Cluster) -> None:
-    for zone in ("UTC", "Europe/Zurich", "America/New_York", "Asia/Kolkata"):
+    only: list[dict[str, str]] = [{}, {"endpoint": "lab/code"}, {"trial": "Only"}, {"trial": "With"}]
+    for zone, fields in zip(("UTC", "Europe/Zurich", "America/New_York", "Asia/Kolkata"), only, strict=True):
         period = days(zone)
-        cells = heat(Selection(period))
-        ready = launch_rows(Selection(period), None).filter(ready_seconds__isnull=False)
+        cells = heat(Selection(period, **fields))
+        ready = launch_rows(Selection(period, **fields), None).filter(ready_seconds__isnull=False)
         for start, end in pairwise([*period.steps, period.until]):
             column = [cell for cell in cells if cell.start == start]
             assert sum(cell.count for cell in column) == ready.filter(began_at__gte=start, began_at__lt=end).count()
@@ -148,10 +163,14 @@ def test_a_page_reads_the_coarsest_rows_that_answer_it(lab: Cluster) -> None:
         "pool": count_rows(replace(every, pool="lab.gpu"), None, told_apart=by_class),
         "reader": count_rows(every, frozenset({"lab.gpu"}), told_apart=by_class),
         "version": count_rows(replace(every, version="qwen v2"), None, told_apart=by_class),
+        "endpoint": count_rows(replace(every, endpoint="lab/code"), None, told_apart=by_class),
+        "report": count_rows(every, None, told_apart=("version_name", "digest", "weights")),
+        "trials": step_rows(replace(every, trial="Only"), None),
     }
     grains = {name: set(rows.values_list("by", flat=True)) for name, rows in read.items()}
     assert grains == {
-        "all": {"Class"}, "steps": {"Nothing"}, "pool": {"Pool"}, "reader": {"Pool"}, "version": {"Version"}
+        "all": {"Class"}, "steps": {"Nothing"}, "pool": {"Pool"}, "reader": {"Pool"}, "version": {"Version"},
+        "endpoint": {"Endpoint"}, "report": {"Digest"}, "trials": {"Nothing"},
     }  # fmt: skip
     assert 3 <= read["steps"].filter(step="Day", cluster=lab).count() <= 4
     assert set(read["steps"].values_list("step", flat=True)) == {"Day", "Hour"}

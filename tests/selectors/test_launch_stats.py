@@ -51,7 +51,7 @@ def lab() -> Lab:
 def test_there_are_none(lab: Lab) -> None:
     assert class_stats(Selection(lab.day)) == []
     assert heat(Selection(lab.day)) == []
-    assert choices(Selection(lab.day), None) == {"pools": [], "versions": []}
+    assert choices(Selection(lab.day), None) == {"pools": [], "endpoints": [], "versions": []}
 
 
 @pytest.mark.parametrize("count", [1, ENOUGH - 1])
@@ -82,6 +82,41 @@ def test_an_average_that_hides_misses_is_shown(lab: Lab) -> None:
     rows = {cell.low: cell.count for cell in heat(Selection(lab.day))}
     assert sum(rows.values()) == 100
     assert sum(count for low, count in rows.items() if low >= 600) == 5
+
+
+@pytest.mark.parametrize("fields", [{}, {"endpoint": "lab/chat"}])
+@pytest.mark.parametrize("count", [1, ENOUGH - 1, ENOUGH])
+def test_what_trials_provoke_changes_no_figure_unless_it_is_asked_for(
+    lab: Lab, fields: dict[str, str], count: int
+) -> None:
+    lab.starts([10.0 + number for number in range(count)], weights="Hit", endpoint_name="lab/chat")
+    before = lab.stats(**fields)[EventClass.COLD_POD].whole
+    lab.starts([900.0] * 30, weights="Miss", endpoint_name="local/trial-1a2b3c4d")
+    lab.starts([5.0], weights="Hit", endpoint_name="local/trial-chat")  # somebody's own
+    after = lab.stats(**fields)[EventClass.COLD_POD]
+    mine = 0 if fields else 1
+    assert (after.whole.launches, after.missed) == (before.launches + mine, 0)
+    if fields:
+        assert (after.whole.dots, after.whole.quantiles) == (before.dots, before.quantiles)
+    alone = lab.stats(trial="Only")[EventClass.COLD_POD]
+    assert (alone.whole.launches, alone.missed) == (30, 30)
+    assert alone.whole.quantiles[0] == pytest.approx(900, rel=ACCURACY)
+    both = lab.stats(trial="With")[EventClass.COLD_POD]
+    assert (both.whole.launches, both.missed) == (count + 31, 30)
+    named = lab.stats(endpoint="local/trial-1a2b3c4d")[EventClass.COLD_POD]
+    assert named.whole.launches == 30, "whoever names it means it"
+    assert choices(Selection(lab.day), None)["endpoints"] == ["lab/chat", "local/trial-chat"]
+
+
+def test_an_average_that_hides_misses_is_shown_of_one_endpoint(lab: Lab) -> None:
+    lab.starts([20.0] * 95, weights="Hit", endpoint_name="lab/chat")
+    lab.starts([900.0] * 5, weights="Miss", endpoint_name="lab/chat")
+    lab.starts([3.0] * 500, weights="Hit", endpoint_name="lab/code")
+    stats = lab.stats(endpoint="lab/chat")[EventClass.COLD_POD]
+    assert stats.whole.quantiles == [pytest.approx(value, rel=ACCURACY) for value in (20, 20, 900)]
+    assert (stats.missed, stats.known, [seconds for seconds, _ in stats.by_weights[Cached.MISS].dots]) == (
+        5, 100, [900.0] * 5,
+    )  # fmt: skip
 
 
 def test_launches_that_never_became_ready_are_counted(lab: Lab) -> None:

@@ -7,16 +7,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.utils import timezone
 
+from caches.domain.launches.period import period_of
 from caches.domain.launches.sketch import Sketch
 from caches.domain.launches.words import Mark
 from caches.models import Launch, LaunchCount, LaunchHour
+from caches.selectors.launches.lists import hours_waiting
 from caches.services.launches.assembly import hours_mark_dirty, launches_assemble
 from caches.services.launches.counts import hours_count
 from caches.services.launches.ingest import sightings_record
 from controlplane.clusters.models import Cluster
 from tests import factories
 from tests.domain.launches import mark
-from tests.services.launches import pods, ready_pod, settle, sighting, take_in
+from tests.services.launches import pods, put_launches, ready_pod, settle, sighting, take_in
 
 pytestmark = pytest.mark.django_db
 
@@ -115,3 +117,26 @@ def test_a_launch_that_goes_on_is_counted_before_it_is_ready(cluster: Cluster, n
     hours_count()
     assert counted("Hour") == {noon: (1, 0, 0)}
     assert Sketch.from_bytes(LaunchCount.objects.get(step="Hour", by="Nothing").sketch).count == 0
+
+
+def test_counts_of_an_earlier_release_are_made_again_hour_by_hour(cluster: Cluster, noon: datetime) -> None:
+    """Killed in between it goes on where it was; meanwhile the hours that wait say so."""
+    for hour in range(3):
+        at = noon + timedelta(hours=hour)
+        put_launches(cluster, [10.0, 20.0], at=at, endpoint_name="lab/chat", digest="sha256:a")
+        put_launches(cluster, [900.0], at=at, endpoint_name="local/trial-1a2b3c4d")
+    right = set(LaunchCount.objects.values_list("by", "step", "start", "trial", "endpoint_name", "digest", "launches"))
+    # As that release left them: of no endpoint, and trials among the others.
+    LaunchCount.objects.filter(by__in=("Digest", "Place", "Endpoint")).delete()
+    LaunchCount.objects.filter(trial=True).delete()
+    LaunchCount.objects.update(launches=3, digest="")
+    hours_mark_dirty(cluster_id=cluster.pk, moments=[noon + timedelta(hours=hour) for hour in range(3)])
+    period = period_of("now-3d", "now", timezone.now())
+    left = []
+    while hours_waiting(period):
+        assert hours_count(limit=1) == 1
+        left.append(hours_waiting(period))
+    settle()
+    assert left == [2, 1, 0]
+    found = set(LaunchCount.objects.values_list("by", "step", "start", "trial", "endpoint_name", "digest", "launches"))
+    assert found == right and {row[3] for row in found} == {True, False}

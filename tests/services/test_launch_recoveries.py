@@ -74,6 +74,15 @@ def test_the_clusters_word_for_why_a_pod_ended_tells_losses(fleet: Fleet, reason
     assert fleet.launch("b", fleet.old, after=HOUR).event_class == found
 
 
+def test_a_scale_up_just_before_the_cluster_gave_a_pod_up_recovers_nothing(fleet: Fleet) -> None:
+    fleet.launch("a", fleet.node())
+    up = fleet.launch("up", fleet.old, after=HOUR - timedelta(seconds=5))
+    take_in(sighting(fleet.cluster, "a", mark(Mark.ENDED, HOUR.total_seconds(), reason="DeletionByTaintManager")))
+    recovery = fleet.launch("b", fleet.old, after=HOUR + timedelta(seconds=1))
+    up.refresh_from_db()
+    assert (up.event_class, recovery.event_class) == (EventClass.COLD_POD, EventClass.NODE_LOSS)
+
+
 def test_a_node_that_served_is_not_new(fleet: Fleet) -> None:
     fleet.launch("a", fleet.old)
     young = fleet.node(age=timedelta(minutes=1) - HOUR)

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from caches import launch_report_charts
 from caches.domain.launches.comparison import Sample, compare
-from caches.models import Launch, LaunchTraffic, Pin, Transfer
+from caches.models import Launch, LaunchCount, LaunchTraffic, Pin, Transfer
 from caches.services.launches.assembly import hours_mark_dirty
 from caches.services.launches.counts import hours_count
 from tests import factories
@@ -28,6 +28,7 @@ from tests.views.test_launches import text_of
 def night(stage: Stage) -> Night:
     """Launches of the stage's pool, and no others."""
     Launch.objects.all().delete()
+    LaunchCount.objects.all().delete()
     made = Night.__new__(Night)
     made.pool, made.began, made.made = stage.pool, timezone.now() - timedelta(hours=10), 0
     return made

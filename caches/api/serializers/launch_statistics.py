@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from caches.api.serializers.launches import CLASSES, PHASES
+from caches.api.serializers.launches import CLASSES, PHASES, TRIALS
 from caches.domain.launches.comparison import Effect
 from caches.domain.launches.resampling import Difference, Verdict
 from caches.domain.launches.shifts import Shift
@@ -59,10 +59,12 @@ class LaunchSelectedSerializer(serializers.Serializer[Any]):
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
     pool = serializers.CharField()
+    endpoint = serializers.CharField()
     version = serializers.CharField()
     event_class = serializers.CharField()
     weights = serializers.CharField()
     image = serializers.CharField()
+    trial = serializers.ChoiceField(choices=TRIALS, help_text="what became of launches that trials provoked")
     launches = serializers.IntegerField()
     ready = serializers.IntegerField()
     ended = serializers.IntegerField(help_text="never became ready")
@@ -135,11 +137,12 @@ class LaunchMovesSerializer(serializers.Serializer[Any]):
 
 def selected(selection: Selection, drawn: Drawn) -> dict[str, Any]:
     """The document of one side."""
-    names = ("pool", "version", "event_class", "weights", "image")
+    names = ("pool", "endpoint", "version", "event_class", "weights", "image")
     return {
         "since": selection.period.since,
         "until": selection.period.until,
         **{name: getattr(selection, name) for name in names},
+        "trial": selection.trials.value,
         "launches": drawn.launches,
         "ready": drawn.ready,
         "ended": drawn.ended,

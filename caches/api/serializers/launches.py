@@ -18,6 +18,7 @@ from caches.domain.launches.words import (
     Observer,
     Phase,
     PhaseState,
+    Trials,
 )
 from caches.models import Launch
 from controlplane.rest.validation import Input
@@ -28,6 +29,7 @@ PHASE_STATES = [one.value for one in PhaseState]
 STATES = [one.value for one in LaunchState]
 CLASSES = [one.value for one in EventClass]
 LABELS = [one.value for one in Cached]
+TRIALS = [one.value for one in Trials]
 OBSERVERS = [one.value for one in Observer]
 REASONS = [one.value for one in MissReason]
 MARKS = [one.value for one in Mark]
@@ -177,4 +179,5 @@ class ClassSerializer(serializers.Serializer[Any]):
 class StatisticsSerializer(serializers.Serializer[Any]):
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
+    waiting_hours = serializers.IntegerField(help_text="hours of the period that are to be counted again")
     classes = ClassSerializer(many=True)

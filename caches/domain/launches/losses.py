@@ -16,21 +16,29 @@ from uuid import UUID
 REPLACES_WITHIN = timedelta(minutes=15)
 # The watcher hears of a loss after who replaces it has, and of what was lost with it a little earlier or later.
 HEARD_WITHIN = timedelta(seconds=10)
+# The cluster itself says on one clock when it gave a pod up and when it made another, in whole seconds.
+SAID_WITHIN = timedelta(seconds=1)
 HORIZON = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A pod that was lost with its node: ``at`` are the moments at which somebody said so, one or more."""
+    """A pod that was lost with its node: ``at`` are the moments at which somebody said so, one or more; ``said_at`` the
+    first of them that the cluster itself said, which is when it gave the pod up.
+
+    What began before that was made for another reason. Of a loss that was only heard of nobody knows by how much it was
+    earlier: a launch of the seconds before, such as one of a scale-up, is taken for its recovery then.
+    """
 
     pod_uid: str
     node_id: UUID | None
     at: tuple[datetime, ...]
+    said_at: datetime | None = None
 
     @property
     def since(self) -> datetime:
         """From when on a launch may take its place."""
-        return min(self.at) - HEARD_WITHIN
+        return min(self.at) - HEARD_WITHIN if self.said_at is None else self.said_at - SAID_WITHIN
 
     @property
     def until(self) -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from uuid import UUID, uuid5
 
@@ -10,6 +11,25 @@ _LAUNCHES = UUID("6f1f7a52-9d4e-5c0b-8a37-2f5f0c1f7e10")
 
 
 WAITING = "waiting"  # what an ensure step found that only asked: nobody could fetch the weights yet
+
+
+# Endpoints that services.launches.trial_fleet makes; what somebody else calls trial-chat is his.
+TRIAL_PREFIX = "local/trial-"
+TRIAL_NAMES = rf"^{TRIAL_PREFIX}[0-9a-f]{{8}}$"
+_TRIAL = re.compile(TRIAL_NAMES)
+
+
+def is_trial(endpoint_name: str) -> bool:
+    """Whether a trial made the endpoint of that full name."""
+    return _TRIAL.match(endpoint_name) is not None
+
+
+class Trials(StrEnum):
+    """What of a selection becomes of launches that trials provoked: they are no demand, so they are left out."""
+
+    WITHOUT = "Without"
+    WITH = "With"
+    ONLY = "Only"
 
 
 class Phase(StrEnum):

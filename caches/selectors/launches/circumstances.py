@@ -18,13 +18,12 @@ from caches.domain.launches.labels import NEW_NODE_SECONDS, Circumstances
 from caches.domain.launches.losses import Begun
 from caches.domain.launches.observations import Observation
 from caches.domain.launches.timeline import Timeline
-from caches.domain.launches.words import Clock, EventClass, LaunchState, Mark
+from caches.domain.launches.words import Clock, EventClass, LaunchState, Mark, is_trial
 from caches.models import Launch, ModelVersion
 from caches.selectors.launches.losses import Run, replacements
 from controlplane.clusters.models import Node
 from controlplane.serving.models import Endpoint, Instance
 
-TRIALS = "local/trial-"  # endpoints of services.launches.trial_fleet
 _NEXT, _NEVER = timedelta(microseconds=1), datetime.max.replace(tzinfo=UTC)
 
 
@@ -158,7 +157,7 @@ def circumstances_of(starts: Sequence[Start]) -> list[Circumstances]:
         if node is not None and digest:
             first = not (launched or firsts[node.pk, digest] < began)
         # A trial's endpoint is made for it: that it serves the version for the first time says nothing.
-        if one.endpoint_name and digest and not one.endpoint_name.startswith(TRIALS):
+        if one.endpoint_name and digest and not is_trial(one.endpoint_name):
             since = served.get(_served(one), _NEVER)
             new = not (was_served or since <= began)
         if one.endpoint_name and one.launch.restart_count == 0:

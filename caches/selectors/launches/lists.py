@@ -11,7 +11,9 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from caches.domain.launches.period import Part, Period
+from caches.domain.launches.words import Trials, is_trial
 from caches.models import Launch, LaunchCount, LaunchHour
+from caches.models.launches import OF_TRIALS
 from caches.selectors.nodes import Targets
 from controlplane.accounts.access import targets_filter
 
@@ -20,14 +22,18 @@ TOLD_APART = {
     "Nothing": (),
     "Class": ("event_class", "weights"),
     "Names": ("pool_name", "version_name"),
+    "Digest": ("version_name", "digest", "weights"),
     "Pool": ("pool_name", "event_class", "weights"),
-    "Version": ("pool_name", "version_name", "event_class", "weights", "image"),
+    "Place": ("pool_name", "endpoint_name"),
+    "Version": ("pool_name", "version_name", "digest", "event_class", "weights", "image"),
+    "Endpoint": ("pool_name", "version_name", "digest", "event_class", "weights", "image", "endpoint_name"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which launches: a period, and what they have in common; "" is any. ``pool`` is ``cluster.pool``."""
+    """Which launches: a period, and what they have in common; "" is any. ``pool`` is ``cluster.pool``, ``endpoint``
+    its namespace/name. ``trial`` as Trials has it, "" without; whoever names a trial's endpoint means its launches."""
 
     period: Period
     pool: str = ""
@@ -35,6 +41,12 @@ class Selection:
     event_class: str = ""
     weights: str = ""
     image: str = ""
+    endpoint: str = ""
+    trial: str = ""
+
+    @property
+    def trials(self) -> Trials:
+        return Trials.WITH if is_trial(self.endpoint) else Trials(self.trial or Trials.WITHOUT)
 
 
 def visible(targets: Targets) -> Q:
@@ -51,7 +63,7 @@ def launch_rows(selection: Selection, targets: Targets) -> QuerySet[Launch]:
     """The launches themselves of a selection."""
     period = selection.period
     rows = launches_list(targets=targets).filter(began_at__gte=period.since, began_at__lt=period.until)
-    return rows.filter(_alike(selection))
+    return rows.filter(_alike(selection), _of_trials(selection, OF_TRIALS))
 
 
 def count_rows(selection: Selection, targets: Targets, *, told_apart: Collection[str] = ()) -> QuerySet[LaunchCount]:
@@ -78,7 +90,7 @@ def rows_of_parts(
     """The counts of these hours and days, at least one, whatever the selection's period is."""
     spans = [Q(step=part.step, start__gte=part.since, start__lt=part.until) for part in parts]
     rows = LaunchCount.objects.filter(reduce(or_, spans), by=_coarsest(selection, targets, told_apart))
-    return rows.filter(visible(targets) & _alike(selection)).order_by()
+    return rows.filter(visible(targets) & _alike(selection), _of_trials(selection, Q(trial=True))).order_by()
 
 
 def _coarsest(selection: Selection, targets: Targets, told_apart: Collection[str]) -> str:
@@ -86,19 +98,26 @@ def _coarsest(selection: Selection, targets: Targets, told_apart: Collection[str
     wanted = {*told_apart}
     wanted |= {name for name in ("event_class", "weights", "image") if getattr(selection, name)}
     wanted |= {"version_name"} if selection.version else set()
+    wanted |= {"endpoint_name"} if selection.endpoint else set()
     wanted |= {"pool_name"} if selection.pool or targets is not None else set()
     return next(by for by, names in TOLD_APART.items() if wanted <= {*names})
 
 
+def hours_waiting(period: Period) -> int:
+    """How many hours of the period are to be counted again: one or two for a moment, many after an update."""
+    return LaunchHour.objects.filter(step="Hour", start__gte=period.since, start__lt=period.until).count()
+
+
 def choices(selection: Selection, targets: Targets) -> dict[str, list[str]]:
-    """Pools and versions that launches of the period have, for the filters."""
-    every = Selection(selection.period)
-    pools = count_rows(every, targets, told_apart=["pool_name"])
-    pools = pools.exclude(pool_name="").order_by("cluster__name", "pool_name")
+    """Pools, endpoints and versions that launches of the period have, for the filters."""
+    every = Selection(selection.period, trial=selection.trial)
+    rows = count_rows(every, targets, told_apart=["pool_name", "endpoint_name"])
+    places = sorted(rows.values_list("cluster__name", "pool_name", "endpoint_name").distinct())
     versions = count_rows(every, targets, told_apart=["version_name"])
     versions = versions.exclude(version_name="").order_by("version_name")
     return {
-        "pools": [f"{cluster}.{pool}" for cluster, pool in pools.values_list("cluster__name", "pool_name").distinct()],
+        "pools": list(dict.fromkeys(f"{cluster}.{pool}" for cluster, pool, _ in places if pool)),
+        "endpoints": sorted({endpoint for _, _, endpoint in places if endpoint}),
         "versions": list(versions.values_list("version_name", flat=True).distinct()),
     }
 
@@ -109,7 +128,13 @@ def _alike(selection: Selection) -> Q:
         "event_class": selection.event_class,
         "weights": selection.weights,
         "image": selection.image,
+        "endpoint_name": selection.endpoint,
     }
     cluster, _, pool = selection.pool.partition(".")
     wanted |= {"cluster__name": cluster, "pool_name": pool}
     return Q(**{name: value for name, value in wanted.items() if value})
+
+
+def _of_trials(selection: Selection, are: Q) -> Q:
+    """``are``: how rows say that they are of trials."""
+    return {Trials.WITHOUT: ~are, Trials.WITH: Q(), Trials.ONLY: are}[selection.trials]

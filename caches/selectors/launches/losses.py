@@ -95,7 +95,7 @@ def _losses(
         "pk", "cluster_id", "endpoint_name", "digest", "pod_uid", "node_id",
         "began_at", "ended_at", "end_reason", "node__lost_at",
     )  # fmt: skip
-    moments: dict[tuple[Owner, str, UUID | None], set[datetime]] = defaultdict(set)
+    moments: dict[tuple[Owner, str, UUID | None], set[tuple[datetime, bool]]] = defaultdict(set)
     for key, cluster, endpoint, digest, pod, node, *times in rows.order_by().values_list(*columns):
         if key not in told:
             moments[(cluster, endpoint, digest), pod, node] |= _moments(*times)
@@ -103,18 +103,25 @@ def _losses(
         times = (one.begun.began, one.ended_at, one.end_reason, lost_at.get(one.begun.node_id))
         moments[one.owner, one.begun.pod_uid, one.begun.node_id] |= _moments(*times)
     found: dict[Owner, list[Loss]] = defaultdict(list)
-    for (owner, pod, node), at_ in moments.items():
-        if at_ and owner in owners:
-            first = min(at_)
-            found[owner].append(Loss(pod, node, tuple(sorted(m for m in at_ if m - first <= REPLACES_WITHIN))))
+    for (owner, pod, node), told_at in moments.items():
+        if told_at and owner in owners:
+            found[owner].append(_loss(pod, node, told_at))
     return found
 
 
-def _moments(began: datetime, ended: datetime | None, reason: str, lost: datetime | None) -> set[datetime]:
-    """A pod that ended by itself long before its node was lost was not lost with it."""
-    found = {ended} if ended is not None and reason in NODE_LOST_REASONS else set()
+def _loss(pod: str, node: UUID | None, told_at: Collection[tuple[datetime, bool]]) -> Loss:
+    first = min(at for at, _ in told_at)
+    near = sorted((at, by_cluster) for at, by_cluster in told_at if at - first <= REPLACES_WITHIN)
+    said = [at for at, by_cluster in near if by_cluster]
+    return Loss(pod, node, tuple(at for at, _ in near), min(said, default=None))
+
+
+def _moments(began: datetime, ended: datetime | None, reason: str, lost: datetime | None) -> set[tuple[datetime, bool]]:
+    """When somebody said that it was lost, and whether the cluster did. A pod that ended by itself long before its node
+    was lost was not lost with it."""
+    found = {(ended, True)} if ended is not None and reason in NODE_LOST_REASONS else set()
     if lost is not None and began <= lost + HEARD_WITHIN and (ended is None or ended >= lost - HEARD_WITHIN):
-        found.add(lost)
+        found.add((lost, False))
     return found
 
 

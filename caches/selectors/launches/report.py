@@ -6,6 +6,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
+from operator import or_
+from uuid import UUID
 
 from django.db.models import Count, F, Min, Q, Sum
 
@@ -15,16 +18,20 @@ from caches.domain.launches.labels import was_unprepared
 from caches.domain.launches.words import Cached, EventClass, LaunchState
 from caches.domain.launches.worth import Cost, Judged, judge
 from caches.models import CacheEntry, Pin, Transfer
-from caches.selectors.launches.circumstances import TRIALS
+from caches.models.launches import OF_TRIALS
 from caches.selectors.launches.lists import Selection, launch_rows
-from caches.selectors.launches.samples import COLUMNS, part_of, point_of
+from caches.selectors.launches.samples import COLUMNS, bound_of, point_of
+from caches.selectors.launches.totals import totals_by
 from caches.selectors.nodes import Targets
 from controlplane.accounts.access import targets_filter
 from controlplane.clusters.documents import ArtifactKind, EntryState
 
-MOST_LAUNCHES = 20_000  # of all versions together
+# Launches that are looked at: of all versions together, and of each at most, and wherever there are so many. Intervals
+# of more are hardly narrower.
+MOST_LAUNCHES, MOST_EACH, LEAST_EACH = 6_000, 1_000, 200
 MOST_VERSIONS = 50
 MOST_ADDED = 5_000
+Key = tuple[str, str]  # name and digest of a version
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,9 @@ class Counted:
     ended: int = 0
     hits: int = 0
     missed: int = 0
+
+    def __add__(self, other: Counted) -> Counted:
+        return Counted(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +76,7 @@ def launch_report(selection: Selection, *, targets: Targets = None) -> Report:
     counted = _counted(selection, targets)
     listed = sorted(counted, key=lambda key: (-counted[key].launches, key))[:MOST_VERSIONS]
     digests = {digest for _, digest in listed if digest}
-    points = _points(selection, targets, sum(one.ready for one in counted.values()))
+    points = _points(selection, targets, {key: counted[key].ready for key in listed})
     pinned, costs = _pinned(digests, targets), _costs(digests, selection, targets)
     versions = tuple(
         VersionReport(
@@ -87,7 +97,7 @@ def launches_scaling(selection: Selection, *, targets: Targets = None) -> ScaleO
     """What the latest MOST_ADDED launches that added capacity found: restarts add none, and trials are no demand."""
     rows = launch_rows(selection, targets).exclude(event_class=EventClass.WARM_RESTART)
     # As the index has them: of a million the latest are read, and no others.
-    rows = rows.exclude(endpoint_name__startswith=TRIALS).order_by(F("began_at").desc(nulls_last=True), "-pk")
+    rows = rows.exclude(OF_TRIALS).order_by(F("began_at").desc(nulls_last=True), "-pk")
     columns = rows.values_list("endpoint_name", "began_at", "ready_at", "weights", "image", "cluster__name", "state")
     return scale_out(_added(*row) for row in columns[:MOST_ADDED])
 
@@ -100,25 +110,34 @@ def _added(
     return Added(endpoint, began_at, ready_at, hit, unprepared, cluster, state == LaunchState.STARTING)
 
 
-def _counted(selection: Selection, targets: Targets) -> Mapping[tuple[str, str], Counted]:
-    missed = Q(weights__in=[Cached.MISS, Cached.PARTIAL])
-    rows = launch_rows(selection, targets).order_by().values_list("version_name", "digest")
-    found = rows.annotate(
-        launches=Count("pk"),
-        ready=Count("pk", filter=Q(ready_seconds__isnull=False)),
-        ended=Count("pk", filter=Q(state="Ended")),
-        hits=Count("pk", filter=Q(weights=Cached.HIT)),
-        missed=Count("pk", filter=missed),
-    )
-    return {(name, digest): Counted(*counts) for name, digest, *counts in found}
+def _counted(selection: Selection, targets: Targets) -> Mapping[Key, Counted]:
+    """Exact, from counts: a million launches are not read for it."""
+    found: dict[Key, Counted] = defaultdict(Counted)
+    for (name, digest, weights), one in totals_by(selection, targets, ("version_name", "digest", "weights")).items():
+        hits = one.launches if weights == Cached.HIT else 0
+        missed = one.launches if weights in (Cached.MISS, Cached.PARTIAL) else 0
+        found[name, digest] += Counted(one.launches, one.ready, one.ended, hits, missed)
+    return found
 
 
-def _points(selection: Selection, targets: Targets, count: int) -> Mapping[tuple[str, str], list[Point]]:
-    rows = launch_rows(selection, targets).filter(ready_seconds__isnull=False)
-    found: dict[tuple[str, str], list[Point]] = defaultdict(list)
-    for name, digest, *columns in part_of(rows, count, MOST_LAUNCHES).values_list("version_name", "digest", *COLUMNS):
+def _points(selection: Selection, targets: Targets, ready: Mapping[Key, int]) -> Mapping[Key, list[Point]]:
+    """Of each version with so many ``ready`` launches all of them, or about as many as are looked at, by chance."""
+    found: dict[Key, list[Point]] = defaultdict(list)
+    if not ready:
+        return found
+    each = max(LEAST_EACH, min(MOST_EACH, MOST_LAUNCHES // len(ready)))
+    rows = launch_rows(selection, targets).filter(ready_seconds__isnull=False).order_by()
+    parts = [_part(key, bound_of(count, each)) for key, count in ready.items()]
+    # Every class there is, said once more: it lets the index serve that has it before the id.
+    rows = rows.filter(reduce(or_, parts), event_class__in=list(EventClass))
+    for name, digest, *columns in rows.values_list("version_name", "digest", *COLUMNS):
         found[name, digest].append(point_of(*columns))
     return found
+
+
+def _part(key: Key, bound: UUID | None) -> Q:
+    name, digest = key
+    return Q(version_name=name, digest=digest) & (Q() if bound is None else Q(pk__lt=bound))
 
 
 def _pinned(digests: Collection[str], targets: Targets) -> Mapping[str, datetime]:

@@ -17,18 +17,19 @@ from django.utils import timezone
 
 from caches.domain.launches.period import LONGEST
 from caches.domain.launches.sketch import Sketch, bucket_sql
+from caches.domain.launches.words import TRIAL_NAMES, TRIAL_PREFIX
 from caches.models import Launch, LaunchCount, LaunchHour
 from caches.selectors.launches.lists import TOLD_APART
 from controlplane.locks import transaction_lock
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-CELL = TOLD_APART["Version"]
+CELL = TOLD_APART["Endpoint"]
 # Where an hour of several thousand launches takes its time is in one statement, so that a batch may hold a day's hours.
 BATCH = 200
 # The longest period that is shown, and the one before it.
 KEPT = 2 * LONGEST
 PURGED = 5000  # at once
-Key = tuple[str, ...]
+Key = tuple[bool, tuple[str, ...]]  # whether trials provoked them, and the cell
 
 
 class Tally:
@@ -76,9 +77,9 @@ def _hours_count(cluster_id: UUID, day: datetime, marks: Sequence[LaunchHour]) -
     _lock(cluster_id, day)
     starts = [mark.start for mark in marks]
     tallies: Tallies = defaultdict(Tally)
-    for start, *cell, state, reason, bucket, count in _grouped(cluster_id, starts):
+    for start, trial, *cell, state, reason, bucket, count in _grouped(cluster_id, starts):
         for by, names in TOLD_APART.items():
-            tally = tallies[start, by, _told_apart(cell, names)]
+            tally = tallies[start, by, (trial, _told_apart(cell, names))]
             tally.launches += count
             tally.ready += count if state == "Ready" else 0
             tally.ended += count if state == "Ended" else 0
@@ -96,13 +97,13 @@ def _hours_count(cluster_id: UUID, day: datetime, marks: Sequence[LaunchHour]) -
         LaunchHour.objects.filter(pk=mark.pk, dirty_at=mark.dirty_at).delete()
 
 
-def _told_apart(cell: Sequence[str], names: Collection[str]) -> Key:
+def _told_apart(cell: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
     """``cell`` with "" for every column that is not told apart."""
     return tuple(value if name in names else "" for name, value in zip(CELL, cell, strict=True))
 
 
 def _grouped(cluster_id: UUID, starts: Sequence[datetime]) -> Iterable[Any]:
-    """(hour, cell, state, reason, bucket, how many) of the launches of these hours."""
+    """(hour, of trials, cell, state, reason, bucket, how many) of the launches of these hours."""
     with connection.cursor() as cursor:
         cursor.execute(_GROUPED, [cluster_id, min(starts), max(starts) + HOUR, list(starts)])
         yield from cursor.fetchall()
@@ -116,9 +117,9 @@ def _day_count(mark: LaunchHour) -> None:
     hours = LaunchCount.objects.filter(
         cluster_id=mark.cluster_id, step="Hour", start__gte=mark.start, start__lt=mark.start + DAY
     )
-    columns = ("by", *CELL, "launches", "ready", "ended", "reasons", "sketch")
-    for by, *cell, launches, ready, ended, reasons, sketch in hours.order_by().values_list(*columns).iterator():
-        tally = tallies[mark.start, by, tuple(cell)]
+    columns = ("by", "trial", *CELL, "launches", "ready", "ended", "reasons", "sketch")
+    for by, trial, *cell, launches, ready, ended, reasons, sketch in hours.order_by().values_list(*columns).iterator():
+        tally = tallies[mark.start, by, (trial, tuple(cell))]
         tally.launches += launches
         tally.ready += ready
         tally.ended += ended
@@ -131,9 +132,9 @@ def _day_count(mark: LaunchHour) -> None:
 def _replace(cluster_id: UUID, step: str, starts: Sequence[datetime], tallies: Tallies) -> None:
     LaunchCount.objects.filter(by__in=TOLD_APART, step=step, start__in=starts, cluster_id=cluster_id).delete()
     with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
-        for (start, by, cell), tally in sorted(tallies.items(), key=lambda item: item[0]):
+        for (start, by, (trial, cell)), tally in sorted(tallies.items(), key=lambda item: item[0]):
             counts = (tally.launches, tally.ready, tally.ended, json.dumps(tally.reasons), tally.sketch.to_bytes())
-            copy.write_row((cluster_id, step, by, start, *cell, *counts))
+            copy.write_row((cluster_id, step, by, start, trial, *cell, *counts))
 
 
 def _lock(cluster_id: UUID, day: datetime) -> None:
@@ -141,12 +142,14 @@ def _lock(cluster_id: UUID, day: datetime) -> None:
     transaction_lock(f"launch-counts {cluster_id} {day.isoformat()}")
 
 
-_COUNTED = ("cluster_id", "step", "by", "start", *CELL, "launches", "ready", "ended", "reasons", "sketch")
+_COUNTED = ("cluster_id", "step", "by", "start", "trial", *CELL, "launches", "ready", "ended", "reasons", "sketch")
 _COPY = f"COPY {LaunchCount._meta.db_table} ({', '.join(_COUNTED)}) FROM STDIN"
 _GROUPED = f"""
-    SELECT date_trunc('hour', began_at, 'UTC') AS hour, {", ".join(CELL)}, state, miss_reason,
+    SELECT date_trunc('hour', began_at, 'UTC') AS hour,
+           starts_with(endpoint_name, '{TRIAL_PREFIX}') AND endpoint_name ~ '{TRIAL_NAMES}' AS trial,
+           {", ".join(CELL)}, state, miss_reason,
            {bucket_sql("ready_seconds")} AS bucket, count(*)
       FROM {Launch._meta.db_table}
      WHERE cluster_id = %s AND began_at >= %s AND began_at < %s AND date_trunc('hour', began_at, 'UTC') = ANY(%s)
-     GROUP BY hour, {", ".join(CELL)}, state, miss_reason, bucket
+     GROUP BY hour, trial, {", ".join(CELL)}, state, miss_reason, bucket
 """
