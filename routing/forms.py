@@ -15,7 +15,15 @@ _STRATEGIES = [
     (RoutingStrategy.LEAST_OUTSTANDING_REQUESTS.value, "LEAST_OUTSTANDING_REQUESTS: the least busy one"),
     (RoutingStrategy.PREFIX_AWARE.value, "PREFIX_AWARE: the one that holds the beginning already"),
 ]
-_FLAGS = ("adaptive_depth", "strict_text", "body_key", "inspect_bodies", "queue_when_saturated", "record_keys")
+_FLAGS = (
+    "adaptive_depth",
+    "strict_text",
+    "body_key",
+    "inspect_bodies",
+    "queue_when_saturated",
+    "record_keys",
+    "avoid_waits",
+)
 
 
 class StrategyForm(forms.Form):
@@ -98,6 +106,11 @@ class PolicyForm(StrategyForm):
         max_value=WHOLES["unanswered_threshold"][1],
         help_text="PREFIX_AWARE sends a request elsewhere also when so many wait at an instance for the beginning of "
         "their answer. Shortens the longest waits, for some hits; 0: no such bound.",
+    )
+    avoid_waits = forms.BooleanField(
+        required=False,
+        help_text="PREFIX_AWARE goes elsewhere while clearly more waits at an instance for the beginning of its answer "
+        "than elsewhere, and the key stays where it went. Off: it waits for the cache however long that takes.",
     )
     queue_requests = forms.IntegerField(
         required=False,

@@ -64,6 +64,11 @@ class ExtensionsInput(Input):
         max_value=WHOLES["unanswered_threshold"][1],
         help_text="PREFIX_AWARE goes elsewhere also when so many wait for their first byte at an instance; 0: never",
     )
+    avoid_waits = serializers.BooleanField(
+        required=False,
+        help_text="PREFIX_AWARE goes elsewhere while clearly more waits at an instance for its first byte than "
+        "elsewhere; on unless false",
+    )
     queue_requests = serializers.IntegerField(
         required=False,
         min_value=WHOLES["queue_requests"][0],

@@ -67,7 +67,7 @@ class Exchange:
         self._asked_at = self._shared.now()
         if route.variant.waiting:
             route.variant.waiting.look()  # there may be room since just now, and it belongs to those that wait
-        decision = route.variant.decide(route.key, self._asked_at)
+        decision = route.variant.decide(route.key, self._asked_at, len(self._request.body))
         if route.variant.waits(decision):
             self._wait(route.variant)
         else:
@@ -102,7 +102,7 @@ class Exchange:
         if variant is not self._route.variant:
             endpoint = self._shared.fleet.endpoints[self._route.endpoint.config.name]
             self._route = self._route.under(endpoint, variant)  # its key is another where the policy is
-        decision = variant.decide(self._route.key, now)
+        decision = variant.decide(self._route.key, now, len(self._request.body))
         if variant.waits(decision):
             return False
         self._leave_queue()
@@ -187,7 +187,7 @@ class Exchange:
             if name not in variant.instances:
                 continue  # gone since
             self._attempts += 1
-            self._lease = lease = variant.lease(name)
+            self._lease = lease = variant.lease(name, len(self._request.body))
             self._ask(lease.instance)
             return
         self.refuse(UNREACHABLE if self._attempts else NOBODY)
@@ -353,7 +353,8 @@ class Exchange:
             # It was closed for its age while the request was on its way; the instance has done nothing wrong.
             self._release()
             assert self._route is not None
-            self._lease = self._route.variant.lease(instance.config.member.id) if self._is_current(instance) else None
+            name, size = instance.config.member.id, len(self._request.body)
+            self._lease = self._route.variant.lease(name, size) if self._is_current(instance) else None
             if self._lease is not None:
                 self._ask(instance)
                 return

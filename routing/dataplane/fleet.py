@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from routing.dataplane.config import EndpointConfig, InstanceConfig, RouterConfig, VariantConfig
 from routing.dataplane.recording import Recorder
 from routing.dataplane.waiting import Waiting
-from routing.domain.deciding import Decision, Key, Outcome, Situation, decide, local_share, local_threshold
+from routing.domain.deciding import Decision, Key, Outcome, Situation, decide, local_share, local_threshold, placed
 from routing.domain.figures import Figures
 from routing.domain.health import WELL, Failure, Health, away, failed, succeeded
 from routing.domain.hotset import Sketch
 from routing.domain.keys import Audience, begun
+from routing.domain.places import Places
+from routing.domain.policies import RoutingStrategy
 
 if TYPE_CHECKING:
     from routing.dataplane.upstream import Upstream
@@ -43,18 +45,28 @@ class Instance:
 class Lease:
     """One request in flight on an instance, given back exactly once, whoever gives it back and however often.
 
-    ``unanswered``: where it also counts until its answer begins, None for nowhere."""
+    ``unanswered``: where it also counts until its answer begins, None for nowhere; ``pending``: where its ``size``
+    does."""
 
-    __slots__ = ("_counts", "_held", "_unanswered", "_waiting", "instance")
+    __slots__ = ("_counts", "_held", "_pending", "_size", "_unanswered", "_waiting", "instance")
 
     def __init__(
-        self, counts: dict[str, int], instance: Instance, waiting: Waiting, unanswered: dict[str, int] | None = None
+        self,
+        counts: dict[str, int],
+        instance: Instance,
+        waiting: Waiting,
+        unanswered: dict[str, int] | None = None,
+        pending: dict[str, int] | None = None,
+        size: int = 0,
     ) -> None:
         self.instance = instance
         self._waiting = waiting
         self._unanswered = unanswered
         if unanswered is not None:
             unanswered[instance.config.member.id] = unanswered.get(instance.config.member.id, 0) + 1
+        self._pending, self._size = (pending, size) if size else (None, 0)
+        if self._pending is not None:
+            self._pending[instance.config.member.id] = self._pending.get(instance.config.member.id, 0) + size
         self._counts = counts
         self._held = True
         counts[instance.config.member.id] = counts.get(instance.config.member.id, 0) + 1
@@ -63,19 +75,21 @@ class Lease:
         """Its answer began."""
         counts, self._unanswered = self._unanswered, None
         if counts is not None:
-            _one_less(counts, self.instance.config.member.id)
+            _less(counts, self.instance.config.member.id)
+        counts, self._pending = self._pending, None
+        if counts is not None:
+            _less(counts, self.instance.config.member.id, self._size)
 
     def release(self) -> None:
-        if self._unanswered is not None:
-            self.answered()
+        self.answered()
         if self._held:
             self._held = False
-            _one_less(self._counts, self.instance.config.member.id)
+            _less(self._counts, self.instance.config.member.id)
             self._waiting.wake()
 
 
-def _one_less(counts: dict[str, int], member: str) -> None:
-    if (left := counts[member] - 1) > 0:
+def _less(counts: dict[str, int], member: str, by: int = 1) -> None:
+    if (left := counts[member] - by) > 0:
         counts[member] = left
     else:
         del counts[member]
@@ -83,7 +97,8 @@ def _one_less(counts: dict[str, int], member: str) -> None:
 
 class Variant:
     """One variant's instances, and the decisions about them. ``in_flight`` counts by instance id and holds no zeros;
-    ``unanswered`` likewise, of those that were sent while the policy has a bound for it."""
+    ``unanswered`` likewise, of those that were sent while the policy has a bound for it; ``pending`` their bytes, of
+    those that were sent while the policy avoids waits."""
 
     def __init__(self, config: VariantConfig, of: EndpointConfig, routers: int, before: Variant | None) -> None:
         self.config = config
@@ -93,6 +108,8 @@ class Variant:
         self._begun: dict[tuple[str, str], blake2b] = {}
         self.in_flight: dict[str, int] = before.in_flight if before else {}
         self.unanswered: dict[str, int] = before.unanswered if before else {}
+        self.pending: dict[str, int] = before.pending if before else {}
+        self._places: Places = before._places if before else Places()
         self.sketch: Sketch = before.sketch if before else Sketch()
         self.figures: Figures = before.figures if before else Figures()
         self.recorder: Recorder = before.recorder if before else Recorder()
@@ -108,25 +125,32 @@ class Variant:
         parameters = config.policy.prefix_aware
         self._threshold = local_threshold(parameters.concurrency_threshold, routers) if parameters else 0
         self._most_unanswered = local_share(config.policy.extensions.unanswered_threshold, routers)
+        prefix_aware = config.policy.strategy is RoutingStrategy.PREFIX_AWARE
+        self.avoids_waits = prefix_aware and config.policy.extensions.avoid_waits
+        self._alone = routers <= 1
         there = {name for name, one in self.instances.items() if known.get(name) is one}
         for name in self._ejected.keys() - there:
             del self._ejected[name]  # gone, or another one by now
         self._well = self._situation(self._draining)  # nearly always
         self._now = self._well
 
-    def decide(self, key: Callable[[], Key | None], now: float) -> Decision:
-        """The decision for one request; ``instance`` is "" when nobody can take it."""
+    def decide(self, key: Callable[[], Key | None], now: float, size: int = 0) -> Decision:
+        """The decision for one request of ``size`` bytes; ``instance`` is "" when nobody can take it."""
         situation = self._well
         if self._ejected and (away := self._away(now)) != situation.away:
             if self._now.away != away:
                 self._now = self._situation(away)
             situation = self._now
-        return decide(situation, key, random.getrandbits(64))
+        decision = decide(situation, key, random.getrandbits(64), size)
+        if self.avoids_waits:
+            placed(situation, decision)
+        return decision
 
     def _situation(self, away: frozenset[str]) -> Situation:
         return Situation(
             self.config.policy, self._members, self.config.hot, away, self.in_flight, self._threshold, self.unanswered,
-            self._most_unanswered,
+            self._most_unanswered, self.pending if self.avoids_waits else None,
+            self._places if self.avoids_waits else None, self._alone,
         )  # fmt: skip
 
     def audience(self, tenant: str, model: str) -> Audience:
@@ -143,9 +167,11 @@ class Variant:
                 self._begun[tenant, model] = state
         return state
 
-    def lease(self, instance_id: str) -> Lease:
+    def lease(self, instance_id: str, size: int = 0) -> Lease:
+        """``size``: bytes of the request."""
         unanswered = self.unanswered if self._most_unanswered else None
-        made = Lease(self.in_flight, self.instances[instance_id], self.waiting, unanswered)
+        pending = self.pending if self.avoids_waits else None
+        made = Lease(self.in_flight, self.instances[instance_id], self.waiting, unanswered, pending, size)
         if (count := self.in_flight[instance_id]) > self.figures.most_in_flight:
             self.figures.most_in_flight = count
         return made

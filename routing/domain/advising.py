@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from routing.domain.deciding import Outcome
+from routing.domain.deciding import KEYED, Outcome
 from routing.domain.keys import CHUNK
 from routing.domain.policies import PREFIX_LENGTHS, THRESHOLDS, RoutingPolicy, RoutingStrategy
 
@@ -209,7 +209,7 @@ def _threshold(seen: Seen) -> Iterator[Advice]:
         return
     of = {one: seen.outcomes.get(one, 0) for one in Outcome}
     spilled = of[Outcome.SIBLING] + of[Outcome.SPILL] + of[Outcome.SATURATED]
-    keyed = spilled + of[Outcome.PRIMARY]
+    keyed = sum(of[one] for one in KEYED)
     if keyed < FEWEST or spilled < MANY_SPILLED * keyed:
         return
     threshold = min(2 * config.concurrency_threshold, THRESHOLDS[1])

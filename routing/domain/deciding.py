@@ -14,21 +14,36 @@ from typing import NamedTuple
 
 from routing.domain.keys import Boundary
 from routing.domain.placement import Member, Ranking
+from routing.domain.places import Places
 from routing.domain.policies import RoutingPolicy, RoutingStrategy
+
+# An instance is passed over when the bytes that wait there for the beginning of their answer are more than OWN_SIZES of
+# the request's own and TIMES_MEAN of what waits at an instance on average: a queue at one is left, one at all is not.
+# A key that is new belongs to nobody's cache yet, and passes over whoever has more than NEW_MEAN of that average. Of
+# several routers each sees its own part: what it sees stands for more, and what is new to it may be known elsewhere.
+# Measured: docs/benchmarks.md.
+OWN_SIZES, OWN_SIZES_OF_MANY, TIMES_MEAN, NEW_MEAN = 1.5, 0.5, 3.0, 0.5
 
 
 class Outcome(StrEnum):
     """How an instance was found. PRIMARY to SATURATED are PREFIX_AWARE's, from best to worst for the cache."""
 
     PRIMARY = "Primary"  # the key's own instance
-    SIBLING = "Sibling"  # another copy on the same machine: the first was at the threshold
-    SPILL = "Spill"  # the next instance in the key's order that had room, or the one where fewest wait for an answer
+    MOVED = "Moved"  # where the key went last: then too much waited at its own
+    SIBLING = "Sibling"  # another copy on the same machine: the first was at the threshold, or too much waited there
+    RELIEF = "Relief"  # another instance: too much waits for the beginning of its answer where the key is or belongs
+    SPILL = "Spill"  # the next instance in the key's order below the threshold
     SATURATED = "Saturated"  # all at the threshold: the least busy one
     ALL_HOT = "AllHot"  # every beginning up to PrefixLength is everybody's: the least busy one
     NO_KEY = "NoKey"  # nothing to hash: the least busy one
     LEAST_BUSY = "LeastBusy"  # by LEAST_OUTSTANDING_REQUESTS
     RANDOM = "Random"
     NOBODY = "Nobody"  # no instance can take it
+
+
+_STAYS = (Outcome.PRIMARY, Outcome.MOVED, Outcome.RELIEF)
+SPILLED = (Outcome.SIBLING, Outcome.SPILL)
+KEYED = (*_STAYS, *SPILLED, Outcome.SATURATED)  # a key led there, or would have
 
 
 class Key(NamedTuple):
@@ -48,7 +63,9 @@ class Situation:
     ``in_flight`` and ``threshold`` are this router's: see ``local_threshold``. Made once for many requests: what is in
     flight is looked at when it is decided, everything else stays. ``able``: who can be asked.
     ``unanswered``: how many of those in flight have had no answer yet; ``unanswered_threshold`` of them send the next
-    one elsewhere, 0 for no such bound.
+    one elsewhere, 0 for no such bound. ``pending``: how many bytes (or tokens: only their ratio counts) those are;
+    None where that does not count. ``places``: where keys went last; whoever decides tells it, see ``placed``.
+    ``alone``: there is no other router, so what is known here is all there is.
     """
 
     policy: RoutingPolicy
@@ -59,6 +76,9 @@ class Situation:
     threshold: int = 0
     unanswered: Mapping[str, int] | None = None
     unanswered_threshold: int = 0
+    pending: Mapping[str, int] | None = None
+    places: Places | None = None
+    alone: bool = True
     able: Ranking = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -89,9 +109,9 @@ def key_of(policy: RoutingPolicy, found: Iterable[Boundary], hot: frozenset[int]
     return Key(0, 0, skipped) if policy.extensions.adaptive_depth else Key(last.digest, last.depth)
 
 
-def decide(situation: Situation, key: Callable[[], Key | None], draw: int) -> Decision:
+def decide(situation: Situation, key: Callable[[], Key | None], draw: int, size: int = 0) -> Decision:
     """``key`` is asked only when the strategy needs it, so other strategies never look into a request. ``draw`` is a
-    uniformly random word of 64 bits; it decides RANDOM, and between equals."""
+    uniformly random word of 64 bits; it decides RANDOM, and between equals. ``size`` in the unit of ``pending``."""
     if not situation.able.weights:
         return Decision("", Outcome.NOBODY)
     strategy = situation.policy.strategy
@@ -106,7 +126,20 @@ def decide(situation: Situation, key: Callable[[], Key | None], draw: int) -> De
         return _least_busy(situation, draw, Outcome.NO_KEY)
     if not found.depth and not found.override:
         return _least_busy(situation, draw, Outcome.ALL_HOT, found)
-    return _by_key(situation, found, draw)
+    return _by_key(situation, found, draw, size)
+
+
+def placed(situation: Situation, decision: Decision) -> None:
+    """Have the next request with this key know where this one went, where that counts: who is at the threshold has its
+    keys back as soon as it is not."""
+    key, places = decision.key, situation.places
+    if places is not None and key is not None and decision.outcome in _STAYS:
+        chosen = decision.instance
+        places.put(key.digest, chosen if decision.outcome is Outcome.PRIMARY else _home(situation, key), chosen)
+
+
+def _home(situation: Situation, key: Key) -> str:
+    return situation.able.of(key.digest)[0]
 
 
 def local_threshold(threshold: int, routers: int) -> int:
@@ -126,33 +159,86 @@ def local_share(most: int, routers: int) -> int:
     return -(-most // max(1, routers))
 
 
-def _by_key(situation: Situation, key: Key, draw: int) -> Decision:
+def _by_key(situation: Situation, key: Key, draw: int, size: int) -> Decision:
     ranked = situation.able.of(key.digest)
-    in_flight, threshold = situation.in_flight or {}, situation.threshold
-    unanswered, most = situation.unanswered or {}, situation.unanswered_threshold
-    first = ranked[0]
-    if in_flight.get(first, 0) < threshold and not (most and unanswered.get(first, 0) >= most):
-        return Decision(first, Outcome.PRIMARY, key, ranked)
-    below = [one for one in ranked if in_flight.get(one, 0) < threshold]
+    home = ranked[0]
+    held = situation.places.of(key.digest, home) if situation.places is not None else ""
+    if held and held not in situation.able.weights:
+        held = ""  # it is away; what belongs to it comes back to it, what went there for a while need not
+    first = held or home
+    in_flight, pending, most = situation.in_flight or {}, situation.pending, situation.unanswered_threshold
+    if (
+        in_flight.get(first, 0) < situation.threshold
+        and (
+            not pending
+            or not (waits := pending.get(first, 0))
+            or waits <= _bound(situation, pending, held, size) * situation.able.weights[first]
+        )
+        and not (most and (situation.unanswered or {}).get(first, 0) >= most)
+    ):
+        return _decision(first, Outcome.PRIMARY if first == home else Outcome.MOVED, key, ranked)
+    below = [one for one in ranked if in_flight.get(one, 0) < situation.threshold]
     if not below:
         return _least_busy(situation, draw, Outcome.SATURATED, key)
-    open_ones = [one for one in below if unanswered.get(one, 0) < most] if most else below
-    if not open_ones:
-        open_ones = [min(below, key=lambda one: unanswered.get(one, 0))]  # the first of them in the key's order
+    open_ones = _within_count(situation, below)
+    bearable, spare = _bearable(situation, open_ones, held, size)
+    if first in bearable:
+        return _decision(first, Outcome.PRIMARY if first == home else Outcome.MOVED, key, ranked)
     homes = situation.able.homes
-    home = homes.get(first)
-    sibling = next((one for one in open_ones if home and homes.get(one) == home and one != first), "")
-    chosen = sibling or open_ones[0]
-    if chosen == first:
-        return Decision(first, Outcome.PRIMARY, key, ranked)
-    outcome = Outcome.SIBLING if sibling else Outcome.SPILL
-    return Decision(chosen, outcome, key, (chosen, *(one for one in ranked if one != chosen)))
+    machine = homes.get(first)
+    sibling = next((one for one in bearable if machine and homes.get(one) == machine), "")
+    # Nobody else holds anything of a key that was here before, so where least waits; a new one to the first in order.
+    chosen = sibling or (spare if held and pending else bearable[0] if bearable else spare)
+    if chosen in (home, first):
+        return _decision(chosen, Outcome.PRIMARY if chosen == home else Outcome.MOVED, key, ranked)
+    relief = Outcome.RELIEF if first in below else Outcome.SPILL
+    return _decision(chosen, Outcome.SIBLING if sibling else relief, key, ranked)
+
+
+def _within_count(situation: Situation, below: list[str]) -> list[str]:
+    """Where fewer than ``unanswered_threshold`` wait for an answer; where fewest do if that is nowhere."""
+    most, unanswered = situation.unanswered_threshold, situation.unanswered or {}
+    if not most:
+        return below
+    return [one for one in below if unanswered.get(one, 0) < most] or [
+        min(below, key=lambda one: unanswered.get(one, 0))  # the first of them in the key's order
+    ]
+
+
+def _bound(situation: Situation, pending: Mapping[str, int], held: str, size: int) -> float:
+    """What may wait at an instance of weight 1."""
+    mean = sum(pending.values()) / situation.able.whole
+    if not situation.alone:
+        return OWN_SIZES_OF_MANY * size + TIMES_MEAN * mean
+    return OWN_SIZES * size + TIMES_MEAN * mean if held else NEW_MEAN * mean
+
+
+def _bearable(situation: Situation, among: list[str], held: str, size: int) -> tuple[list[str], str]:
+    """Where not too much waits, and where least does, both in the order of ``among``."""
+    pending, weights = situation.pending, situation.able.weights
+    if not pending:
+        return among, among[0]
+    waits = {one: pending.get(one, 0) / weights[one] for one in among}
+    bound = _bound(situation, pending, held, size)
+    return [one for one in among if waits[one] <= bound], min(among, key=waits.__getitem__)
+
+
+def _decision(instance: str, outcome: Outcome, key: Key, ranked: tuple[str, ...]) -> Decision:
+    if instance != ranked[0]:
+        ranked = (instance, *[one for one in ranked if one != instance])
+    return Decision(instance, outcome, key, ranked)
 
 
 def _least_busy(situation: Situation, draw: int, outcome: Outcome, key: Key | None = None) -> Decision:
-    """By requests in flight for each unit of weight; between equals the order is drawn, so that routers do not herd."""
-    in_flight, weights = situation.in_flight, situation.able.weights
+    """By requests in flight for each unit of weight; between equals the order is drawn, so that routers do not herd.
+
+    Where what waits counts it comes first: what is being answered makes nobody wait."""
+    in_flight, weights, pending = situation.in_flight or {}, situation.able.weights, situation.pending
     ranked = situation.able.drawn(draw)
-    if in_flight:
+    if pending and outcome is not Outcome.SATURATED:
+        ranked = tuple(
+            sorted(ranked, key=lambda one: (pending.get(one, 0) / weights[one], in_flight.get(one, 0) / weights[one]))
+        )
+    elif in_flight:
         ranked = tuple(sorted(ranked, key=lambda one: in_flight.get(one, 0) / weights[one]))
     return Decision(ranked[0], outcome, key, ranked)

@@ -39,11 +39,12 @@ def order(digest: int, members: Sequence[Member]) -> list[Member]:
 class Ranking:
     """``order`` of the same members for many keys: ids only. Keys that come again are remembered, in bounded memory."""
 
-    __slots__ = ("_even", "_known", "_most", "_seeds", "homes", "weights")
+    __slots__ = ("_even", "_known", "_most", "_seeds", "homes", "weights", "whole")
 
     def __init__(self, members: Iterable[Member]) -> None:
         able = {one.id: one for one in members if one.weight > 0}
         self.weights = {name: one.weight for name, one in able.items()}
+        self.whole = sum(self.weights.values())
         self.homes = {name: one.home for name, one in able.items() if one.home}
         self._seeds = [(name, _seed(name), one) for name, one in able.items()]
         self._even = len(set(self.weights.values())) == 1

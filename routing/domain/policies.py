@@ -70,6 +70,8 @@ class RoutingExtensions:
     them; requests are looked into for that whatever the strategy.
     ``body_bytes``: greater bodies are refused (413): of what an engine could never digest it should not hear.
     ``first_byte_seconds``: an instance that has not begun to answer by then is left, and the client told so (504).
+    ``avoid_waits``: PREFIX_AWARE goes elsewhere also when clearly more waits at an instance for the beginning of its
+    answer than elsewhere (see deciding.TIMES_MEAN); False waits for the cache however long that takes.
     ``unanswered_threshold``: PREFIX_AWARE sends a request elsewhere also when so many wait for the beginning of their
     answer at an instance: its longest waits get shorter, for some hits. 0 for no such bound, as the managed feature.
     ``queue_requests``: so many wait at a router while the variant has no instance for them, ``queue_seconds`` each;
@@ -89,6 +91,7 @@ class RoutingExtensions:
     unanswered_threshold: int = 0
     queue_requests: int = 256
     queue_seconds: int = 30
+    avoid_waits: bool = True
 
 
 @dataclass(frozen=True, slots=True)

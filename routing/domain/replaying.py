@@ -12,11 +12,22 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from routing.domain.deciding import Key, Outcome, Situation, decide, key_of, local_share, local_threshold
+from routing.domain.deciding import (
+    Decision,
+    Key,
+    Outcome,
+    Situation,
+    decide,
+    key_of,
+    local_share,
+    local_threshold,
+    placed,
+)
 from routing.domain.engine_model import EngineModel, EngineShape, Served
 from routing.domain.hotset import Counted, HotSet, Sketch, aged, hot_set, merged
 from routing.domain.keys import Boundary
 from routing.domain.placement import Member
+from routing.domain.places import Places
 from routing.domain.policies import RoutingPolicy
 
 HOT_SET_SECONDS, AT_FIRST_SECONDS, YOUNG_SECONDS = 10.0, 1.0, 60.0  # how often the control plane publishes one
@@ -62,10 +73,14 @@ class Replayed:
 
 
 @dataclass(slots=True)
-class _Router:
+class Router:
+    """What one router knows alone; ``pending`` in tokens."""
+
     situation: Situation
     in_flight: dict[str, int]
     unanswered: dict[str, int]
+    pending: dict[str, int]
+    places: Places | None
     sketch: Sketch = field(default_factory=Sketch)
 
 
@@ -93,12 +108,13 @@ class Replay:
         self._draws = random.Random(seed)
         self._hot, self._counted, self._published_at = HotSet(), Counted(), 0.0
         self._most_unanswered = local_share(policy.extensions.unanswered_threshold, routers)
-        counts: list[tuple[dict[str, int], dict[str, int]]] = [({}, {}) for _ in range(routers)]
-        self._routers = [_Router(self._situation(*one), *one) for one in counts]
+        self._alone = routers <= 1
+        self._routers = [self._router() for _ in range(routers)]
         self._ends: list[tuple[float, int, str]] = []
-        self._begins: list[tuple[float, int, str]] = []
+        self._begins: list[tuple[float, int, str, int]] = []
         self._total: Counter[str] = Counter()
         self._most = 0
+        self.ends_at = 0.0  # of the last request that was placed
 
     def run(self, requests: Iterable[Recorded]) -> Replayed:
         """``requests`` in the order of ``at``."""
@@ -112,8 +128,10 @@ class Replay:
             served.append(
                 self._engines[member].serve(request.at, request.blocks, request.tokens, request.output_tokens)
             )
-            heapq.heappush(self._ends, (served[-1].ends_at, self._chosen, member))
-            heapq.heappush(self._begins, (request.at + served[-1].ttft_seconds, self._chosen, member))
+            self.ends_at = served[-1].ends_at
+            heapq.heappush(self._ends, (self.ends_at, self._chosen, member))
+            begins_at = request.at + served[-1].ttft_seconds
+            heapq.heappush(self._begins, (begins_at, self._chosen, member, request.tokens))
         count = len(served)
         return Replayed(
             count,
@@ -129,18 +147,23 @@ class Replay:
     def _place(self, request: Recorded) -> tuple[str, Outcome]:
         self._chosen = self._draws.randrange(len(self._routers))
         router = self._routers[self._chosen]
-        found = [one for one in request.boundaries if one.depth <= self._limit]
-        own = self._own(request)
-        decision = decide(
-            router.situation, lambda: own or key_of(self._policy, found, self._hot.digests), self._draws.getrandbits(64)
-        )
-        if found and own is None and router.sketch.samples():
-            router.sketch.add((one.digest for one in found), self._hot.digests)
+        decision = self._decided(router, request, self._draws.getrandbits(64))
         for counts in (router.in_flight, router.unanswered):
             counts[decision.instance] = counts.get(decision.instance, 0) + 1
+        router.pending[decision.instance] = router.pending.get(decision.instance, 0) + request.tokens
         self._total[decision.instance] += 1
         self._most = max(self._most, self._total[decision.instance])
         return decision.instance, decision.outcome
+
+    def _decided(self, router: Router, request: Recorded, draw: int) -> Decision:
+        found = [one for one in request.boundaries if one.depth <= self._limit]
+        own = self._own(request)
+        if found and own is None and router.sketch.samples():
+            router.sketch.add((one.digest for one in found), self._hot.digests)
+        key = own or key_of(self._policy, found, self._hot.digests)
+        decision = decide(router.situation, lambda: key, draw, request.tokens)
+        placed(router.situation, decision)
+        return decision
 
     def _own(self, request: Recorded) -> Key | None:
         named = self._policy.extensions.body_key or self._policy.extensions.key_header
@@ -149,8 +172,9 @@ class Replay:
     def _pass(self, now: float) -> None:
         """What happened until now: answers began and ended, hot sets were published."""
         while self._begins and self._begins[0][0] <= now:
-            _, router, member = heapq.heappop(self._begins)
+            _, router, member, tokens = heapq.heappop(self._begins)
             self._routers[router].unanswered[member] -= 1
+            self._routers[router].pending[member] -= tokens
         while self._ends and self._ends[0][0] <= now:
             _, router, member = heapq.heappop(self._ends)
             self._routers[router].in_flight[member] -= 1
@@ -164,10 +188,18 @@ class Replay:
             self._hot = hot_set(self._hot, self._counted, len(self._members), fraction)
             if self._hot.version != before:
                 for one in self._routers:
-                    one.situation = self._situation(one.in_flight, one.unanswered)
+                    one.situation = self._situation(one.in_flight, one.unanswered, one.pending, one.places)
 
-    def _situation(self, in_flight: dict[str, int], unanswered: dict[str, int]) -> Situation:
+    def _router(self) -> Router:
+        in_flight, unanswered, pending = dict[str, int](), dict[str, int](), dict[str, int]()
+        places = Places() if self._policy.extensions.avoid_waits else None
+        situation = self._situation(in_flight, unanswered, pending, places)
+        return Router(situation, in_flight, unanswered, pending, places)
+
+    def _situation(
+        self, in_flight: dict[str, int], unanswered: dict[str, int], pending: dict[str, int], places: Places | None
+    ) -> Situation:
         return Situation(
             self._policy, self._members, self._hot.digests, frozenset(), in_flight, self._threshold, unanswered,
-            self._most_unanswered,
+            self._most_unanswered, pending if places is not None else None, places, self._alone,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from routing.domain.deciding import Outcome
+from routing.domain.deciding import KEYED, SPILLED, Outcome
 from routing.domain.engine_model import EngineModel, EngineShape
 from routing.domain.figures import QUANTILES, fair_band, is_fair, told
 from routing.domain.keys import CHUNK
@@ -26,8 +26,6 @@ FEWEST = 20  # requests from which a measure of the model is taken
 CACHES = (8, 32, 128, 512, 2048, 8192)  # blocks that are tried for the cache of an engine
 TRIED_ON = 3000  # requests
 CHARACTERS_OF_A_TOKEN = 4.0
-SPILLED = (Outcome.SIBLING, Outcome.SPILL)
-KEYED = (Outcome.PRIMARY, *SPILLED, Outcome.SATURATED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ def try_out(recording: Recording, policy: RoutingPolicy, members: Sequence[Membe
         Column(run.hit_rate, _ttft(run.ttft_at, len(requests)), run.shares, _fair(run.shares, due, len(requests)),
                fair_band(1 / len(members), len(requests)), spill, saturated),
         shape,
-        tuple(_assumptions(recording, policy, shape, measured, routers)),
+        (*_assumptions(recording, policy, shape, measured, routers), *_relieved(policy, run.outcomes)),
     )  # fmt: skip
 
 
@@ -218,6 +216,16 @@ def _parts(outcomes: Mapping[Any, int]) -> tuple[float | None, float | None]:
     if not keyed:
         return None, None
     return sum(outcomes.get(one, 0) for one in SPILLED) / keyed, outcomes.get(Outcome.SATURATED, 0) / keyed
+
+
+def _relieved(policy: RoutingPolicy, outcomes: Mapping[Outcome, int]) -> Iterator[str]:
+    keyed = sum(outcomes.get(one, 0) for one in KEYED)
+    if keyed and policy.extensions.avoid_waits:
+        yield (
+            "An instance is passed over while clearly more waits there for the beginning of its answer than elsewhere "
+            f"(avoid_waits): so were {outcomes.get(Outcome.RELIEF, 0) / keyed:.1%} of the requests with a key, and "
+            f"{outcomes.get(Outcome.MOVED, 0) / keyed:.1%} went to where one of theirs had gone for that before."
+        )
 
 
 def _assumptions(

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from controlplane.serving.models import Instance, Variant
 from controlplane.serving.standing import Standings
-from routing.domain.deciding import Outcome
+from routing.domain.deciding import KEYED, SPILLED, Outcome
 from routing.domain.engine_figures import Gauge
 from routing.domain.figures import Figures, fair_band, is_fair
 from routing.models import Configuration, RoutedEndpoint, RoutingWindow
@@ -22,7 +22,6 @@ from routing.selectors.presence import Requests, expected_shares
 from routing.selectors.spreads import Spread, spread
 
 SPANS = {15: 10, 60: 60, 1440: 3600, 10080: 3600}  # minutes shown → seconds of a window
-SPILLED = (Outcome.SIBLING, Outcome.SPILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ def telemetry(*, variant: Variant, minutes: int, now: datetime) -> Telemetry:
     due = expected_shares(variant, since, times, until=now)
     shares = _shares(variant, total, names, due, now)
     there = sum(one.there is not False for one in shares)
-    keyed = sum(total.outcomes[one] for one in (Outcome.PRIMARY, *SPILLED, Outcome.SATURATED))
+    keyed = sum(total.outcomes[one] for one in KEYED)
     return Telemetry(
         since=since,
         until=now,

@@ -33,7 +33,10 @@ SHOWN_DECISIONS = 50
 SHOWN_DIGITS = 8  # of 16: enough to compare two explanations by, too little to be a key
 _WHY: Mapping[Outcome, str] = {
     Outcome.PRIMARY: "The instance that its key belongs to has room.",
-    Outcome.SIBLING: "The instance that its key belongs to is at a threshold; another copy on that machine has room.",
+    Outcome.MOVED: "Where its key went last: too much waited then where it belongs, and this one holds it now.",
+    Outcome.RELIEF: "Where its key belongs clearly more waits for the beginning of its answer than elsewhere.",
+    Outcome.SIBLING: "The instance that its key belongs to is at a threshold, or too much waits there; another copy on "
+    "that machine has room.",
     Outcome.SPILL: "The instance that its key belongs to is at a threshold; this is the next in the key's order with "
     "room.",
     Outcome.SATURATED: "All instances are at the threshold: the least busy one gets it.",
@@ -127,7 +130,8 @@ def recorded_explain(*, variant: Variant, decision_id: str) -> Explanation:
     named = policy.extensions.body_key or policy.extensions.key_header
     own = Key(kept.own, override=True) if kept.own and named else None
     explained = _explained(variant, newest, there, lambda: own or key_of(policy, found, hot), lambda: found)
-    return replace(explained, happened=_happened(kept, names_of(variant, {kept.instance})))
+    note = f"When it was asked: {_WHY[Outcome(kept.outcome)]}" if kept.outcome in _RELIEVED else ""
+    return replace(explained, happened=_happened(kept, names_of(variant, {kept.instance})), note=note)
 
 
 def _explained(
@@ -148,7 +152,7 @@ def _explained(
         config_version=newest.version,
         strategy=strategy,
         outcome=decision.outcome.value,
-        why=_WHY[decision.outcome],
+        why=_WHY[decision.outcome] + (_MAY_WAIT if decision.outcome is Outcome.PRIMARY and there.avoids_waits else ""),
         refused="",
         drawn=strategy is not RoutingStrategy.PREFIX_AWARE or decision.outcome not in _CERTAIN,
         key=_shown(chosen.digest) if chosen is not None and (chosen.depth or chosen.override) else "",
@@ -167,6 +171,11 @@ def _explained(
     )
 
 
+_RELIEVED = (Outcome.MOVED, Outcome.RELIEF)
+_MAY_WAIT = (
+    " A router goes elsewhere while clearly more waits there for the beginning of its answer (avoid_waits); what waits "
+    "is known to each router alone, so none of it counts here."
+)
 _CERTAIN = (Outcome.PRIMARY, Outcome.SIBLING, Outcome.SPILL, Outcome.NOBODY)
 
 

@@ -64,7 +64,7 @@ def prompt(line: str) -> tuple[float, bytes]:
     """When it is sent, in seconds of the model, and its body."""
     one = json.loads(line)
     text = "".join(words(block) for block in one["hash_ids"])[: one["input_length"] * (BLOCK_CHARACTERS // 512)]
-    body = {"model": "llama", "prompt": text, "max_tokens": max(1, one["output_length"])}
+    body = {"model": "llama", "prompt": text, "max_tokens": max(1, one["output_length"]), "stream": True}
     return one["timestamp"] / 1000, json.dumps(body).encode()
 
 

@@ -16,7 +16,7 @@ EVENT = b"5\r\nevent\r\n"
 
 
 def bounded(most: int) -> dict[str, Any]:
-    return PREFIX | {"RoutingExtensions": {"unanswered_threshold": most}}
+    return PREFIX | {"RoutingExtensions": {"unanswered_threshold": most, "avoid_waits": False}}
 
 
 def unanswered(here: World) -> dict[str, int]:

@@ -133,15 +133,18 @@ def test_the_form_sets_what_it_shows_and_leaves_a_number_that_is_not_wanted_out(
     answer = olga.post(f"{place}/change", fields(step="set", strategy="LEAST_OUTSTANDING_REQUESTS", based_on="0"))
     assert (answer.status_code, answer["Location"]) == (302, place)
     row = RoutingPolicy.objects.get()
-    assert row.document["RoutingExtensions"]["adaptive_depth"] and "PrefixAwareRoutingConfig" not in row.document
+    assert row.document["RoutingExtensions"]["adaptive_depth"] and row.document["RoutingExtensions"]["avoid_waits"]
+    assert "PrefixAwareRoutingConfig" not in row.document
     limits = {"body_bytes": "262144", "first_byte_seconds": "90", "unanswered_threshold": "3"}
     limits |= {"queue_requests": "0", "queue_seconds": "45"}
     changed = fields(
-        step="set", strategy="PREFIX_AWARE", prefix_length="2048", adaptive_depth=False, based_on="1", **limits
-    )
+        step="set", strategy="PREFIX_AWARE", prefix_length="2048", adaptive_depth=False, avoid_waits=False,
+        based_on="1", **limits,
+    )  # fmt: skip
     assert olga.post(f"{place}/change", changed).status_code == 302
     row = RoutingPolicy.objects.get(version=2)
     assert row.document["PrefixAwareRoutingConfig"] == {"PrefixLength": 2048, "ConcurrencyThreshold": 32}
+    assert row.document["RoutingExtensions"]["avoid_waits"] is False
     assert row.document["RoutingExtensions"]["adaptive_depth"] is False and row.set_by == "olga"
     assert {name: str(row.document["RoutingExtensions"][name]) for name in limits} == limits
     assert "is in force as version 2" in text(olga, place)

@@ -64,13 +64,13 @@ def test_when_all_are_at_the_threshold_the_least_busy_one_gets_it() -> None:
 
 UNANSWERED: dict[str, tuple[dict[str, int], dict[str, int], str, Outcome]] = {
     "below the bound": ({}, {RANKED[0]: 1}, RANKED[0], Outcome.PRIMARY),
-    "at the bound": ({}, {RANKED[0]: 2}, RANKED[1], Outcome.SPILL),
-    "the second too": ({}, {RANKED[0]: 2, RANKED[1]: 5}, RANKED[2], Outcome.SPILL),
-    "the second at the threshold": ({RANKED[1]: 4}, {RANKED[0]: 2}, RANKED[2], Outcome.SPILL),
-    "all: where fewest wait": ({}, dict.fromkeys(RANKED, 4) | {RANKED[3]: 3}, RANKED[3], Outcome.SPILL),
+    "at the bound": ({}, {RANKED[0]: 2}, RANKED[1], Outcome.RELIEF),
+    "the second too": ({}, {RANKED[0]: 2, RANKED[1]: 5}, RANKED[2], Outcome.RELIEF),
+    "the second at the threshold": ({RANKED[1]: 4}, {RANKED[0]: 2}, RANKED[2], Outcome.RELIEF),
+    "all: where fewest wait": ({}, dict.fromkeys(RANKED, 4) | {RANKED[3]: 3}, RANKED[3], Outcome.RELIEF),
     "all alike: its own": ({}, dict.fromkeys(RANKED, 4), RANKED[0], Outcome.PRIMARY),
     "all, and fewest at the threshold": (
-        {RANKED[3]: 4}, dict.fromkeys(RANKED, 4) | {RANKED[3]: 3, RANKED[5]: 3}, RANKED[5], Outcome.SPILL,
+        {RANKED[3]: 4}, dict.fromkeys(RANKED, 4) | {RANKED[3]: 3, RANKED[5]: 3}, RANKED[5], Outcome.RELIEF,
     ),
     "all at the threshold": (
         dict.fromkeys(RANKED, 4) | {RANKED[6]: 3}, {RANKED[6]: 9}, RANKED[6], Outcome.SPILL,
