@@ -85,7 +85,7 @@ class HearthOnKube:
     @contextmanager
     def running(self) -> Iterator[HearthOnKube]:
         stopping = threading.Event()
-        thread = threading.Thread(target=watch_clusters, args=([], stopping), kwargs={"round_seconds": 0.2})
+        thread = threading.Thread(target=watch_clusters, args=([], stopping), kwargs={"round_seconds": 1.0})
         thread.start()
         try:
             with pytest.MonkeyPatch.context() as patch:
