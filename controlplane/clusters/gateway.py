@@ -162,7 +162,6 @@ class Capabilities:
 
     workloads: bool = False
     images: bool = False
-    image_volumes: bool = False
     taints: bool = False
     server_side_apply: bool = False
     agents: bool = False  # False: something else starts them, as the local fleet's supervisor does
