@@ -174,7 +174,9 @@ class Keeper:
             if self._may_retry(entry):
                 self._look(entry)
             return
-        if entry.line.retry_round > entry.record.retry_round:
+        # An agent that has just started knows of a failure by its record alone.
+        failed = entry.state is EntryState.ABSENT and entry.record.reason
+        if entry.line.retry_round > entry.record.retry_round and not failed:
             entry.record.retry_round = entry.line.retry_round  # nothing had failed
             entry.save()
         if entry.state in (EntryState.ABSENT, EntryState.EVICTING):

@@ -203,6 +203,19 @@ def test_it_lets_a_missing_secret_be_stored_later(tmp_path: Path) -> None:
         assert "hunter2" not in str(world.link.reports) + str(world.link.events)
 
 
+def test_a_retry_that_is_asked_for_while_the_agent_is_away_is_taken(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.tuning = replace(world.tuning, permanent_first_seconds=600.0)
+    with world:
+        secretive(world)
+        digest = world.model("m", {"a": DATA})
+        world.becomes(digest, EntryState.FAILED, reason=Reason.ACCESS_DENIED)
+    world.link.secrets["key"] = {}
+    world.want(digest, retry_round=1)
+    with world:
+        world.becomes(digest, EntryState.READY, retry_round=1, attempts=0)
+
+
 def test_a_retry_is_taken_once_and_only_for_what_failed(tmp_path: Path) -> None:
     with World(tmp_path) as world:
         secretive(world)
