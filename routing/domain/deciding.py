@@ -232,10 +232,10 @@ def _decision(instance: str, outcome: Outcome, key: Key, ranked: tuple[str, ...]
 def _least_busy(situation: Situation, draw: int, outcome: Outcome, key: Key | None = None) -> Decision:
     """By requests in flight for each unit of weight; between equals the order is drawn, so that routers do not herd.
 
-    Where what waits counts it comes first: what is being answered makes nobody wait."""
+    Under PREFIX_AWARE what waits comes first where that counts: what is being answered makes nobody wait."""
     in_flight, weights, pending = situation.in_flight or {}, situation.able.weights, situation.pending
     ranked = situation.able.drawn(draw)
-    if pending and outcome is not Outcome.SATURATED:
+    if pending and outcome in (Outcome.ALL_HOT, Outcome.NO_KEY):
         ranked = tuple(
             sorted(ranked, key=lambda one: (pending.get(one, 0) / weights[one], in_flight.get(one, 0) / weights[one]))
         )

@@ -28,7 +28,7 @@ from routing.domain.hotset import Counted, HotSet, Sketch, aged, hot_set, merged
 from routing.domain.keys import Boundary
 from routing.domain.placement import Member
 from routing.domain.places import Places
-from routing.domain.policies import RoutingPolicy
+from routing.domain.policies import RoutingPolicy, RoutingStrategy
 
 HOT_SET_SECONDS, AT_FIRST_SECONDS, YOUNG_SECONDS = 10.0, 1.0, 60.0  # how often the control plane publishes one
 
@@ -192,7 +192,8 @@ class Replay:
 
     def _router(self) -> Router:
         in_flight, unanswered, pending = dict[str, int](), dict[str, int](), dict[str, int]()
-        places = Places() if self._policy.extensions.avoid_waits else None
+        avoids = self._policy.strategy is RoutingStrategy.PREFIX_AWARE and self._policy.extensions.avoid_waits
+        places = Places() if avoids else None
         situation = self._situation(in_flight, unanswered, pending, places)
         return Router(situation, in_flight, unanswered, pending, places)
 

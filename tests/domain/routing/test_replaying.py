@@ -143,3 +143,17 @@ def test_a_bound_of_unanswered_requests_makes_the_longest_waits_short(routers: i
     bounded = ran(prefix(threshold=64, unanswered_threshold=2), asked, routers)
     assert bounded.ttft_at(0.99) < min(blind.ttft_at(0.99), plain.ttft_at(0.99))
     assert bounded.mean_ttft < blind.mean_ttft and bounded.hit_rate > blind.hit_rate
+
+
+def test_as_it_comes_nobody_waits_longer_than_under_random_and_the_cache_is_still_found() -> None:
+    asked = requests(20, 1500, rate=10.0)
+    blind, waits, aware = ran(RANDOM, asked), ran(prefix(avoid_waits=False), asked), ran(prefix(), asked)
+    assert aware.ttft_at(0.99) < blind.ttft_at(0.99) < waits.ttft_at(0.99)
+    assert aware.mean_ttft < min(blind.mean_ttft, waits.mean_ttft)
+    assert aware.hit_rate > waits.hit_rate - 0.02 > blind.hit_rate
+    assert aware.outcomes[Outcome.RELIEF] and aware.outcomes[Outcome.MOVED] and Outcome.RELIEF not in waits.outcomes
+
+
+def test_what_waits_counts_under_prefix_aware_alone() -> None:
+    off = read_policy({"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS", "RoutingExtensions": {"avoid_waits": False}})
+    assert ran(LEAST, TALKS[:500]) == ran(off, TALKS[:500])
