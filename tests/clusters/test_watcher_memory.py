@@ -35,9 +35,9 @@ def changes(gateway: KubernetesGateway, token: str) -> Iterator[WatchEvent]:
 
 
 def kept() -> int:
-    """Pods that somebody holds on to."""
+    """Pods of these tests that somebody holds on to."""
     gc.collect()
-    return sum(isinstance(one, ObservedPod) for one in gc.get_objects())
+    return sum(isinstance(one, ObservedPod) and one.uid.startswith("uid-pod-") for one in gc.get_objects())
 
 
 def uids(gateway: KubernetesGateway) -> int:
@@ -46,19 +46,17 @@ def uids(gateway: KubernetesGateway) -> int:
 
 
 def test_changes_of_open_launches_leave_nothing_behind(played: PlayedPods, gateway: KubernetesGateway) -> None:
-    before, token = kept(), gateway.list(Kind.POD).token
-    assert (kept(), uids(gateway)) == (before, PODS), "a listing is handed on, and who was listed is known"
-    told = 0
-    for _ in range(12):
-        for number in range(PODS):
+    token = gateway.list(Kind.POD).token
+    assert (kept(), uids(gateway)) == (0, PODS), "a listing is handed on, and who was listed is known"
+    for _ in range(3):
+        for number in [*range(PODS)] * 4:
             played.put("MODIFIED", number)
-        told += sum(1 for _ in changes(gateway, token))
-        assert (kept(), uids(gateway)) == (before, PODS)
-    assert told > 6 * PODS, "every other change says something new"
+        assert sum(1 for _ in changes(gateway, token)) >= PODS
+        assert (kept(), uids(gateway)) == (0, PODS)
 
 
 def test_a_watch_keeps_the_last_of_each_pod_until_it_ends(played: PlayedPods, gateway: KubernetesGateway) -> None:
-    before, token = kept(), gateway.list(Kind.POD).token
+    token = gateway.list(Kind.POD).token
     for number in [*range(PODS)] * 8:
         played.put("MODIFIED", number)
     watch = changes(gateway, token)
@@ -69,21 +67,21 @@ def test_a_watch_keeps_the_last_of_each_pod_until_it_ends(played: PlayedPods, ga
         if played.version > 7 * PODS:
             break
     del one
-    assert last and 0 < kept() - before <= PODS
+    assert last and 0 < kept() <= PODS
     watch.close()  # type: ignore[attr-defined]  # a generator
     del watch
-    assert kept() == before
+    assert kept() == 0
 
 
 def test_launches_that_ended_are_let_go_with_the_second_listing(played: PlayedPods, gateway: KubernetesGateway) -> None:
-    before, token = kept(), gateway.list(Kind.POD).token
+    token = gateway.list(Kind.POD).token
     for number in range(PODS):
         played.put("DELETED", number)
     assert sum(one.type is EventType.DELETED for one in changes(gateway, token)) == PODS
-    assert (kept(), uids(gateway)) == (before, PODS), "what is said of them late is still told"
+    assert (kept(), uids(gateway)) == (0, PODS), "what is said of them late is still told"
     gateway.list(Kind.POD)
     gateway.list(Kind.POD)
-    assert (kept(), uids(gateway)) == (before, 0)
+    assert (kept(), uids(gateway)) == (0, 0)
 
 
 def test_events_that_wait_for_pods_and_what_waits_for_the_database_are_bounded(
