@@ -18,7 +18,7 @@ from controlplane.accounts.models import Scope
 from controlplane.embedded.processes import ROOT
 
 RUNBOOK = ROOT / "docs" / "runbooks" / "install-on-kubernetes.md"
-SCOPES = [Scope.READ, Scope.MODELS_WRITE, Scope.PINS_WRITE, Scope.FLEET_WRITE]
+SCOPES = [Scope.READ, Scope.MODELS_WRITE, Scope.PINS_WRITE, Scope.FLEET_WRITE, Scope.ROLLOUTS_WRITE]
 # One of each does, but for the watcher, whose second waits for the end of the first.
 SMALLER = """
 replicas: [{name: hearth-web, count: 1}, {name: hearth-worker, count: 1}]

@@ -14,10 +14,12 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+import yaml
 from redis import Redis
 
 from caches.agent.store import name_of
@@ -43,6 +45,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(1800)]
 DATABASE = "hearth_installed"
 POOL = "serving"  # as the tutorial calls it
 SIZE = 16 * MIB
+ASKED = ("kinds", "object", "deployment")  # what a dry run asks of the API server
 
 
 def at(url: str, place: str, path: str) -> str:
@@ -100,7 +103,7 @@ def site(
     yield made
     made.clear()
     client.delete(f"{names.DAEMON_SETS}/hearth-agent-{POOL}")
-    for binding in ("hearth-endpoints", "hearth-services"):
+    for binding in ("hearth-endpoints", "hearth-services", "hearth-web-deployments"):
         client.delete(f"/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings/{binding}")
     if answers(client, API):
         remove_kinds(client)
@@ -169,9 +172,9 @@ def workers(nodes: list[KubeNode]) -> list[int]:
     return found
 
 
-def serves_as_the_tutorial_says(tutorial: Tutorial, site: Site) -> None:
+def serves_as_the_tutorial_says(tutorial: Tutorial, site: Site, web: Web) -> None:
     """What it promises: a cluster that answers, a pod that starts warm, a server that has its model. And routers, which
-    lead there."""
+    lead there; and web, which may ask what another document would do."""
     _, made, _ = tutorial.walk(NODES_AND_STORE)
     cluster, pool, store = (json.loads(line) for line in made.splitlines() if line.startswith("{"))
     assert (cluster["error"], pool["name"]) == ("", f"prod.{POOL}"), "web has a token with which it can try the cluster"
@@ -180,12 +183,39 @@ def serves_as_the_tutorial_says(tutorial: Tutorial, site: Site) -> None:
     assert json.loads(found)["found"] == "hit"
     served = {name: len(content) for name, content in files("llama").items()}
     assert json.loads(answer)["files"] == served
+    asks_before(web, (site.folder / "endpoint.yaml").read_text())
     site.add_routers()
     with site.forward("hearth-router") as router:
         path = "/endpoints/chat/health"
         until(lambda: router.request("GET", path).status == 200, "a router leads there", seconds=120)
         assert json.loads(router.request("GET", path).data)["files"] == served
     tutorial.walk(AWAY)
+
+
+def asks_before(web: Web, manifest: str) -> None:
+    """A dry run in the very account of an installation's pages."""
+    other, changed = yaml.safe_load(manifest), yaml.safe_load(manifest)
+    other["metadata"]["name"] = "another"
+    changed["spec"]["worker"]["image"] = "another:1"
+    said = asked(web, other)
+    assert {about: said[about][0] for about in ASKED} == dict.fromkeys(ASKED, "Fine"), said
+    said = asked(web, changed)
+    assert "1 of 1 replicas serve" in said["deployment"][1], said
+    assert "kubectl-client-side-apply holds fields" in said["object"][1], said
+
+
+def asked(web: Web, document: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """What the cluster said; asked again where it took its time."""
+    said: dict[str, tuple[str, str]] = {}
+
+    def answered() -> bool:
+        body = {"cluster": "prod", "manifest": yaml.safe_dump(document)}
+        found = web.api("POST", "endpoints?dry_run=true", body)["findings"]
+        said.update({one["about"]: (one["answer"], one["said"]) for one in found})
+        return not any("No answer within" in said[about][1] for about in ASKED)
+
+    until(answered, "the cluster says something", seconds=120)
+    return said
 
 
 def test_it_is_installed_as_the_runbook_says_and_outlives_its_pods(
@@ -218,7 +248,7 @@ def test_it_is_installed_as_the_runbook_says_and_outlives_its_pods(
             "BUCKET": bucket.name, "MODEL": "llama", "SERVER": server_image, "PORT": str(ports.free_port()),
         }  # fmt: skip
         with Tutorial(site, values) as tutorial:
-            serves_as_the_tutorial_says(tutorial, site)
+            serves_as_the_tutorial_says(tutorial, site, web)
         more = {"source_paths": [str(mount)], "status_interval_seconds": 1, "evict_grace_seconds": 0}
         web.api("PATCH", f"node-pools/prod.{POOL}", more)
         succeeds(web, pinned(web, "llama", "models", f"s3://{bucket.name}/llama"))
