@@ -130,6 +130,9 @@ def config(sources: Sources, name: str, gate: str, source: Mapping[str, Any]) ->
     document["spec"]["modelName"] = name
     document["spec"]["modelSourceConfig"] = dict(source)
     document["spec"]["worker"] |= {"image": sources.image, "resources": {"limits": {"memory": "256Mi"}}}
+    # The vendor's own asks every ten seconds, and every start here would wait for that.
+    probe = {"httpGet": {"path": "/ping", "port": 8000}, "periodSeconds": 1}
+    document["spec"]["worker"]["probes"] = {"readinessProbe": probe}
     return document
 
 
