@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import OrderedDict
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from controlplane.embedded.processes import ROOT
-from tests.plugins.groups import ORDER
+from tests.plugins.groups import AT_ONCE, ORDER, Groups
 
 SUITE = """
 import os, pathlib, time
@@ -58,6 +61,25 @@ def test_it_runs_a_group_in_one_worker_before_single_tests(tmp_path: Path) -> No
         "a cluster ends with its group"
     )
     assert sum(map(len, told)) == 13
+
+
+def test_it_runs_no_more_groups_at_a_time_than_there_is_room_for() -> None:
+    scheduler = object.__new__(Groups)
+    units = {f"group-{number}": {f"test_{number}": False} for number in range(AT_ONCE + 2)} | {
+        "test_a.py::test_alone": {"test_alone": False}
+    }
+    nodes: list[Any] = [Mock() for _ in range(AT_ONCE + 1)]
+    scheduler.workqueue = OrderedDict(units)
+    scheduler.assigned_work = {node: {} for node in nodes}
+    scheduler.registered_collections = {node: [test for unit in units.values() for test in unit] for node in nodes}
+
+    for node in nodes:
+        scheduler._assign_work_unit(node)
+    taken = [list(scheduler.assigned_work[node]) for node in nodes]
+    assert taken == [*([f"group-{number}"] for number in range(AT_ONCE)), ["test_a.py::test_alone"]]
+
+    scheduler._assign_work_unit(nodes[-1])
+    assert len(scheduler.workqueue) == 1, "nothing waits for want of single tests"
 
 
 def test_it_knows_the_place_of_every_group(request: pytest.FixtureRequest) -> None:

@@ -17,6 +17,8 @@ from xdist.workermanage import WorkerController
 
 # Longest first: whoever ends early takes the tests that belong to no group.
 ORDER = ("kube-nodes", "kube-machines", "kube", "run-kube", "program", "faults")
+# More whole clusters and programs at a time than this make each other late; further workers take single tests.
+AT_ONCE = 3
 _LONG = ("e2e", "faults", "thorough")
 _WRITTEN = re.compile(r"[^\[]*@([\w-]+)")
 
@@ -59,12 +61,22 @@ def _rank(item: pytest.Item) -> int:
     return len(ORDER) + 1 + (not any(item.get_closest_marker(name) for name in _LONG))
 
 
+def _is_group(unit: str) -> bool:
+    return "::" not in unit
+
+
 class Groups(LoadGroupScheduling):  # type: ignore[misc]  # shipped without types
     """A group goes to one worker as a whole; every other test for itself."""
 
     def _split_scope(self, nodeid: str) -> str:
         written = _WRITTEN.match(nodeid)
         return written[1] if written else nodeid
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        held = sum(any(map(_is_group, units)) for other, units in self.assigned_work.items() if other is not node)
+        if held >= AT_ONCE and (single := next((unit for unit in self.workqueue if not _is_group(unit)), None)):
+            self.workqueue.move_to_end(single, last=False)
+        super()._assign_work_unit(node)
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
         """What is over is forgotten: it would be counted again after every test."""
