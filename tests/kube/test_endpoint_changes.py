@@ -37,7 +37,7 @@ from tests.plugins.kube import KubeApi
 from tests.sources.conftest import make_bucket
 from tests.waiting import until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(900)]
 NAME, OURS, THEIRS = "chat-small", "default", "team-b"
 IMAGE = "registry.invalid/engine@sha256:" + "1" * 64
 SINK = ServingSink()
