@@ -188,11 +188,13 @@ def _by_key(situation: Situation, key: Key, draw: int, size: int) -> Decision:
     machine = homes.get(first)
     sibling = next((one for one in bearable if machine and homes.get(one) == machine), "")
     # Nobody else holds anything of a key that was here before, so where least waits; a new one to the first in order.
-    chosen = sibling or (spare if held and pending else bearable[0] if bearable else spare)
+    # Past the threshold the order counts, so that a second home is the same every time.
+    relieved = first in below
+    chosen = sibling or (spare if not bearable or (held and pending and relieved) else bearable[0])
     if chosen in (home, first):
         return _decision(chosen, Outcome.PRIMARY if chosen == home else Outcome.MOVED, key, ranked)
-    relief = Outcome.RELIEF if first in below else Outcome.SPILL
-    return _decision(chosen, Outcome.SIBLING if sibling else relief, key, ranked)
+    outcome = Outcome.SIBLING if sibling else Outcome.RELIEF if relieved else Outcome.SPILL
+    return _decision(chosen, outcome, key, ranked)
 
 
 def _within_count(situation: Situation, below: list[str]) -> list[str]:

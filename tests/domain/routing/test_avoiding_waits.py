@@ -70,6 +70,8 @@ def test_what_is_away_or_at_the_threshold_is_no_way_out() -> None:
     assert (back.instance, back.outcome) == (HOME, Outcome.PRIMARY)
     full = asked({HOME: 900}, known(), busy=dict.fromkeys(RANKED, 4))
     assert full.outcome is Outcome.SATURATED
+    second = asked({SECOND: 9, RANKED[5]: 1}, known(), busy={HOME: 4})
+    assert (second.instance, second.outcome) == (SECOND, Outcome.SPILL), "the same second home, whatever waits there"
     spilled = asked({}, known(SECOND), busy={SECOND: 4})
     assert (spilled.instance, spilled.outcome) == (HOME, Outcome.PRIMARY)
 
