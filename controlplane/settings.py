@@ -5,6 +5,7 @@ Every default serves the embedded program (``make run``). .env.example lists eac
 
 from __future__ import annotations
 
+import warnings
 from datetime import timedelta
 from pathlib import Path
 
@@ -86,6 +87,7 @@ TEMPLATES = [
     },
 ]
 
+warnings.filterwarnings("ignore", "Engine not recognized from url")  # it says the password
 # PostgreSQL is the only database: partial unique indexes, SKIP LOCKED and percentiles carry the loop.
 DATABASES = {"default": env.db("DATABASE_URL", default="postgres://hearth@127.0.0.1:5432/hearth")}
 DATABASES["default"]["ATOMIC_REQUESTS"] = False

@@ -172,7 +172,8 @@ def _cluster(cluster_id: UUID) -> Cluster:
 
 
 def _taken(what: str, name: str) -> Clash:
-    return Clash(f"{what}:user:name-taken", f"There is a {what} {name} already.", next_step="Choose another name.")
+    step = "Look at the one that is there, or choose another name."
+    return Clash(f"{what}:user:name-taken", f"There is a {what} {name} already.", next_step=step)
 
 
 def _refuse(what: str, problems: list[FieldError]) -> None:

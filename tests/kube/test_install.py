@@ -189,7 +189,7 @@ def serves_as_the_tutorial_says(tutorial: Tutorial, site: Site, web: Web) -> Non
         path = "/endpoints/chat/health"
         until(lambda: router.request("GET", path).status == 200, "a router leads there", seconds=120)
         assert json.loads(router.request("GET", path).data)["files"] == served
-    tutorial.walk(AWAY)
+    tutorial.walk(AWAY, slice(1))
 
 
 def asks_before(web: Web, manifest: str) -> None:
@@ -233,7 +233,11 @@ def test_it_is_installed_as_the_runbook_says_and_outlives_its_pods(
     password = re.findall(r"Password \(shown this once\): (\S+)", said)[-1]
     kube = installed_kube.cluster
     node = kube.nodes["node-a"]
-    with site.forward() as web:
+    values = {
+        "NODES": "node-a", "CACHE": str(kube.cache_path), "STORE": f"http://{inside(bucket.endpoint)}",
+        "BUCKET": bucket.name, "MODEL": "llama", "SERVER": server_image, "PORT": str(ports.free_port()),
+    }  # fmt: skip
+    with site.forward() as web, Tutorial(site, values) as tutorial:
         page = web.request("GET", "/login")
         [style, *_] = re.findall(r'href="(/static/[^"]+\.css)"', page.data.decode())
         assert web.request("GET", style).status == 200, "the image has the static files"
@@ -243,12 +247,7 @@ def test_it_is_installed_as_the_runbook_says_and_outlives_its_pods(
         assert (scraped.status, b"hearth_" in scraped.data) == (200, True)
         web.sign_in("ada", password)
 
-        values = {
-            "NODES": "node-a", "CACHE": str(kube.cache_path), "STORE": f"http://{inside(bucket.endpoint)}",
-            "BUCKET": bucket.name, "MODEL": "llama", "SERVER": server_image, "PORT": str(ports.free_port()),
-        }  # fmt: skip
-        with Tutorial(site, values) as tutorial:
-            serves_as_the_tutorial_says(tutorial, site, web)
+        serves_as_the_tutorial_says(tutorial, site, web)
         more = {"source_paths": [str(mount)], "status_interval_seconds": 1, "evict_grace_seconds": 0}
         web.api("PATCH", f"node-pools/prod.{POOL}", more)
         succeeds(web, pinned(web, "llama", "models", f"s3://{bucket.name}/llama"))
@@ -271,7 +270,11 @@ def test_it_is_installed_as_the_runbook_says_and_outlives_its_pods(
 
         for pin in web.api("GET", "pins")["items"]:
             web.api("DELETE", f"pins/{pin['id']}")
-        succeeds(web, web.api("DELETE", f"node-pools/prod.{POOL}")["id"])
+        token = (site.folder / "token").read_text()
+        tutorial.walk(NODES_AND_STORE, slice(1))  # whatever became of the way to Hearth in between
+        assert (site.folder / "token").read_text() == token, "one that is there is used"
+        gone, _ = tutorial.walk(AWAY, slice(1, None))
+        succeeds(web, json.loads(gone)["id"])
         assert not [tree for tree in trees if tree.exists()], "agents remove their files themselves"
         agents = site.sh("kubectl -n hearth-nodes get daemonset -o name")
         assert f"hearth-agent-{POOL}" not in agents

@@ -38,6 +38,16 @@ def test_every_command_is_below_a_heading_that_is_walked() -> None:
     assert set(re.findall(r"^```(\w+)$", text, re.MULTILINE)) == {"sh", "yaml"}
 
 
+@pytest.mark.parametrize("heading", WALKED)
+def test_its_blocks_are_taken_by_an_interactive_zsh(heading: str) -> None:
+    """Which knows no comments, does not split what a variable holds, and looks for files where a word has a ``?``."""
+    for block in printed("sh", heading):
+        assert "#" not in block
+        assert not re.search(r"(?<!echo )\$NODES", block)
+        bare = re.sub(r"'[^']*'|\"[^\"]*\"|\$\?", "", block.partition("<<END")[0])
+        assert not re.search(r"[?*]", bare), bare
+
+
 @pytest.mark.parametrize("value", ["a b", "https://store.example:9000", r"\1"])
 def test_a_value_of_the_readers_stands_where_the_example_stood(value: str) -> None:
     said = subprocess.run(
