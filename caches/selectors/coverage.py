@@ -110,7 +110,10 @@ class PoolCoverage:
 def pools_coverage(*, now: datetime, targets: Targets = None, pool: NodePool | None = None) -> tuple[PoolCoverage, ...]:
     """Every visible pool (or one) in a handful of queries, however many nodes and entries."""
     visible = pools_list(targets=targets).order_by("cluster__name", "name")
-    pools = [pool] if pool is not None else list(visible)
+    return _coverage_of([pool] if pool is not None else list(visible), now)
+
+
+def _coverage_of(pools: Sequence[NodePool], now: datetime) -> tuple[PoolCoverage, ...]:
     nodes, pins, counts = live_nodes(pools), live_pins(pools), entry_counts(pools, now)
     wants = {one.id: _wants(one, pins[one.id]) for one in pools}
     chosen = {want.artifact.pk for found in wants.values() for want in found if not is_everywhere(want.pin)}
@@ -130,8 +133,9 @@ def unknown_copies(silent: Mapping[UUID, int], *, now: datetime) -> int:
             wanted.setdefault(pin.pool, set()).add(pin.artifact)
             choosing |= set() if is_everywhere(pin) else {pin.pool}
     total = sum(silent[pool] * len(artifacts) for pool, artifacts in wanted.items() if pool not in choosing)
-    for pool in NodePool.objects.filter(pk__in=choosing).select_related("cluster"):
-        total += sum(one.coverage.unknown for one in pools_coverage(now=now, pool=pool))
+    if choosing:
+        pools = list(NodePool.objects.filter(pk__in=choosing).select_related("cluster"))
+        total += sum(one.coverage.unknown for one in _coverage_of(pools, now))
     return total
 
 

@@ -51,6 +51,7 @@ SELECTORS: dict[str, tuple[int, Callable[[datetime], Any]]] = {
     "matrix": (6, lambda now: pool_matrix(first_pool(), now=now)),
     "pool view": (7, lambda now: pool_view(first_pool(), now=now)),
     "health": (5, lambda now: fleet_health(now=now)),
+    "health while all are silent": (12, lambda now: fleet_health(now=now + timedelta(hours=1))),
     "flow": (1, lambda now: overview.flow(now=now)),
     "disks": (1, lambda now: overview.disks_filling(now=now)),
     "versions to try": (1, lambda now: [row.full_name for row in versions_to_try()]),
