@@ -17,6 +17,7 @@ from caches.services.endpoints.documents import endpoint_apply_step
 from controlplane.accounts.models import Scope, User
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.gateway import Conflict, GatewayError, Refused
+from controlplane.clusters.models import Cluster
 from controlplane.operations.models import Operation
 from controlplane.serving.models import Endpoint, Instance
 from tests import factories
@@ -99,6 +100,11 @@ def test_pods_say_why_they_wait_and_that_they_leave_and_a_status_that_was_not_ta
     listed = {one["name"]: one for one in viewer_api.get("instances").json()["items"]}
     assert {name: one["state"] for name, one in listed.items()} == {"a": "NotReady", "b": "Terminating"}
     assert (listed["a"]["wait_reason"], listed["a"]["wait_message"]) == ("ImagePullFailed", words)
+
+    Cluster.objects.update(observed_at=timezone.now() - timedelta(hours=1))
+    last = [*viewer_api.get(f"endpoints/{made.pk}").json()["instances"], *viewer_api.get("instances").json()["items"]]
+    assert len(last) == 4, "what they waited for is no news"
+    assert {(one["state"], one["wait_reason"], one["wait_message"]) for one in last} == {("Unknown", "", "")}
 
 
 def test_one_that_the_cluster_has_no_more_is_not_what_it_was_last_seen_as(viewer_api: Api) -> None:

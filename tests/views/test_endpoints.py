@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from django.utils import timezone
 
 from caches.models import CacheEntry, Rollout
 from controlplane.clusters.documents import Reason
+from controlplane.clusters.models import Cluster
 from controlplane.web.context import PLACES
 from tests import factories
 from tests.domain.endpoints import GONE, config
@@ -181,6 +183,9 @@ def test_pods_that_wait_say_why_and_those_that_leave_say_so(victor: Client) -> N
     assert {one["name"]: (one["state"], one["why"]) for one in routed} == {
         "a": ("NotReady", "server: no <image>."), "b": ("Terminating", ""),
     }  # fmt: skip
+    Cluster.objects.update(observed_at=timezone.now() - timedelta(hours=1))
+    routed = victor.get(f"/endpoints/{made.pk}/routing.json?table=instances").json()["rows"]
+    assert {(one["state"], one["why"]) for one in routed} == {("Unknown", "")}, "what it waited for is no news"
 
 
 def test_a_digest_in_the_name_of_an_image_is_cut_and_can_be_read_in_full(victor: Client) -> None:

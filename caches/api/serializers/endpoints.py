@@ -125,10 +125,11 @@ class InstanceSerializer(serializers.Serializer[Any]):
     )
     unknown_since = serializers.SerializerMethodField(help_text="null: it is known, or nobody ever said")
     restart_count = serializers.IntegerField()
-    wait_reason = serializers.CharField(
-        help_text=f"why it does not run what it should: {', '.join(WaitReason)}; empty: it waits for nothing"
+    wait_reason = serializers.SerializerMethodField(
+        help_text=f"why it does not run what it should: {', '.join(WaitReason)}; empty: it waits for nothing, or it is "
+        "Unknown"
     )
-    wait_message = serializers.CharField(help_text="the cluster's own words for it, without credentials")
+    wait_message = serializers.SerializerMethodField(help_text="the cluster's own words for it, without credentials")
     warm_up = serializers.CharField(
         help_text="ok, or why it serves without having answered the warm-up request; empty while that is not known"
     )
@@ -141,6 +142,12 @@ class InstanceSerializer(serializers.Serializer[Any]):
 
     def get_unknown_since(self, row: Instance) -> datetime | None:
         return standings_of(self).of_instance(row).since
+
+    def get_wait_reason(self, row: Instance) -> str:
+        return row.wait_reason if self.get_ready(row) is not None else ""
+
+    def get_wait_message(self, row: Instance) -> str:
+        return row.wait_message if self.get_ready(row) is not None else ""
 
 
 class EndpointDetailSerializer(EndpointSerializer):
