@@ -75,7 +75,9 @@ class Artifact(Row):
     witness = models.CharField(max_length=80, blank=True, default="")
     manifest = models.BinaryField()
     servable_locally = models.BooleanField(
-        default=False, help_text="an engine of the local fleet can serve it, by the names of its files"
+        default=False,
+        db_default=False,
+        help_text="an engine of the local fleet can serve it, by the names of its files",
     )
 
     class Meta:

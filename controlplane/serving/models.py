@@ -31,7 +31,7 @@ class Endpoint(Row):
     annotations = models.JSONField(default=dict)  # those of hearth.dev
     finalizers = models.JSONField(default=list)
     status = models.JSONField(default=dict)  # as the cluster has it, whoever wrote it
-    unwritten = models.JSONField(default=dict)
+    unwritten = models.JSONField(default=dict, db_default={})
     deleting_at = models.DateTimeField(null=True, blank=True)
     gone_at = models.DateTimeField(null=True, blank=True)
     released_at = models.DateTimeField(null=True, blank=True)
@@ -80,9 +80,9 @@ class Instance(Row):
     digest = models.CharField(max_length=80, blank=True, default="")
     ready = models.BooleanField(default=False)
     warm_up = models.CharField(max_length=300, blank=True, default="")
-    wait_reason = models.CharField(max_length=24, blank=True, default="")
-    wait_message = models.CharField(max_length=500, blank=True, default="")
-    leaving = models.BooleanField(default=False)
+    wait_reason = models.CharField(max_length=24, blank=True, default="", db_default="")
+    wait_message = models.CharField(max_length=500, blank=True, default="", db_default="")
+    leaving = models.BooleanField(default=False, db_default=False)
     restart_count = models.PositiveIntegerField(default=0)
     address = models.CharField(max_length=300, blank=True, default="")
     tls = models.BooleanField(default=False)

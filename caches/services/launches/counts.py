@@ -45,8 +45,10 @@ Tallies = defaultdict[tuple[datetime, str, Key], Tally]  # by the hour, LaunchCo
 
 
 def hours_count(*, limit: int = BATCH) -> int:
-    """Count the hours that changed, and the days that are over and whose hours did. Returns how many hours."""
-    dirty = list(LaunchHour.objects.filter(step="Hour").order_by("dirty_at")[:limit])
+    """Count the hours that changed, and the days that are over and whose hours did. Returns how many hours.
+
+    The latest first: they are looked at, and thousands may wait after an update."""
+    dirty = list(LaunchHour.objects.filter(step="Hour").order_by("-start", "dirty_at")[:limit])
     by_day: dict[tuple[UUID, datetime], list[LaunchHour]] = defaultdict(list)
     for row in dirty:
         by_day[row.cluster_id, day_of(row.start)].append(row)
