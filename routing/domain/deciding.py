@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import repeat
 from typing import NamedTuple
 
 from routing.domain.keys import Boundary
@@ -19,6 +20,7 @@ from routing.domain.policies import RoutingPolicy, RoutingStrategy
 
 # An instance is passed over when the bytes that wait there for the beginning of their answer are more than OWN_SIZES of
 # the request's own and TIMES_MEAN of what waits at an instance on average: a queue at one is left, one at all is not.
+# Of few instances one is much of the average itself: halfway from the average to all that waits is the most then.
 # A key that is new belongs to nobody's cache yet, and passes over whoever has more than NEW_MEAN of that average. Of
 # several routers each sees its own part: what it sees stands for more, and what is new to it may be known elsewhere.
 # Measured: docs/benchmarks.md.
@@ -172,7 +174,7 @@ def _by_key(situation: Situation, key: Key, draw: int, size: int) -> Decision:
         and (
             not pending
             or not (waits := pending.get(first, 0))
-            or waits <= _bound(situation, pending, held, size) * situation.able.weights[first]
+            or waits <= _bound(situation, _mean(situation, pending), situation.able.weights[first], held, size)
         )
         and not (most and (situation.unanswered or {}).get(first, 0) >= most)
     ):
@@ -207,12 +209,18 @@ def _within_count(situation: Situation, below: list[str]) -> list[str]:
     ]
 
 
-def _bound(situation: Situation, pending: Mapping[str, int], held: str, size: int) -> float:
-    """What may wait at an instance of weight 1."""
-    mean = sum(pending.values()) / situation.able.whole
+def _mean(situation: Situation, pending: Mapping[str, int]) -> float:
+    """What waits for each unit of weight. What waits at who is away says nothing of where it could go instead."""
+    able = situation.able
+    return sum(map(pending.get, able.weights, repeat(0))) / able.whole
+
+
+def _bound(situation: Situation, mean: float, weight: float, held: str, size: int) -> float:
+    """What may wait at an instance of this weight, where ``mean`` waits for each unit of weight."""
+    times = min(TIMES_MEAN, (situation.able.whole / weight + 1) / 2)
     if not situation.alone:
-        return OWN_SIZES_OF_MANY * size + TIMES_MEAN * mean
-    return OWN_SIZES * size + TIMES_MEAN * mean if held else NEW_MEAN * mean
+        return (OWN_SIZES_OF_MANY * size + times * mean) * weight
+    return (OWN_SIZES * size + times * mean if held else NEW_MEAN * mean) * weight
 
 
 def _bearable(situation: Situation, among: list[str], held: str, size: int) -> tuple[list[str], str]:
@@ -220,9 +228,10 @@ def _bearable(situation: Situation, among: list[str], held: str, size: int) -> t
     pending, weights = situation.pending, situation.able.weights
     if not pending:
         return among, among[0]
+    mean = _mean(situation, pending)
+    bounds = {weight: _bound(situation, mean, weight, held, size) for weight in set(weights.values())}
     waits = {one: pending.get(one, 0) / weights[one] for one in among}
-    bound = _bound(situation, pending, held, size)
-    return [one for one in among if waits[one] <= bound], min(among, key=waits.__getitem__)
+    return [one for one in among if pending.get(one, 0) <= bounds[weights[one]]], min(among, key=waits.__getitem__)
 
 
 def _decision(instance: str, outcome: Outcome, key: Key, ranked: tuple[str, ...]) -> Decision:

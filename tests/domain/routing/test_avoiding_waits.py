@@ -53,6 +53,35 @@ def test_it_is_passed_over_for_what_waits_and_not_when_it_waits_everywhere(case:
     assert decision.candidates[0] == instance and sorted(decision.candidates) == sorted(RANKED)
 
 
+@pytest.mark.parametrize(("count", "waits"), [(2, 601), (3, 451), (5, 376)])
+def test_few_instances_are_left_too_for_what_waits_there(count: int, waits: int) -> None:
+    """One of few is much of the average itself: three times that were all that waits anywhere, and never too much."""
+    members = tuple(one for one in MEMBERS if one.id in RANKED[:count])
+    for many in (waits, 1_000_000):
+        left = asked({HOME: many}, known(), members=members)
+        assert (left.instance, left.outcome) == (SECOND, Outcome.RELIEF)
+    for pending in ({HOME: waits - 2}, dict.fromkeys(RANKED[:count], 1_000_000)):
+        assert asked(pending, known(), members=members).outcome is Outcome.PRIMARY
+    assert asked({HOME: 1_000_000}, known(), members=members, alone=False).outcome is Outcome.RELIEF
+    alone = asked({HOME: 1_000_000}, known(), members=(Member(HOME),))
+    assert alone.outcome is Outcome.PRIMARY, "there is nowhere else"
+
+
+def test_the_greater_of_two_is_left_too_for_what_waits_there() -> None:
+    members = (Member(HOME, 10.0), Member(SECOND, 1.0))
+    assert asked({HOME: 100_000}, known(), members=members).instance == SECOND
+    assert asked({HOME: 100_000, SECOND: 10_000}, known(), members=members).instance == HOME
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["away", "gone"])
+def test_what_waits_at_one_that_hangs_keeps_nobody_from_being_relieved(gone: bool) -> None:
+    hung = RANKED[6]
+    pending = {hung: 10_000, HOME: 900}
+    fields: dict[str, Any] = {"members": tuple(one for one in MEMBERS if one.id != hung)} if gone else {}
+    decision = asked(pending, known(), **fields or {"away": frozenset({hung})})
+    assert (decision.instance, decision.outcome) == (SECOND, Outcome.RELIEF)
+
+
 def test_a_long_request_waits_for_its_cache_where_a_short_one_does_not() -> None:
     assert asked({HOME: 1000}, known(), 1000).outcome is Outcome.PRIMARY
     assert asked({HOME: 1000}, known(), 100).outcome is Outcome.RELIEF
