@@ -129,7 +129,7 @@ class LaunchStatistics(ApiView):
             "since": period.since,
             "until": period.end,
             "classes": classes,
-            "waiting_hours": hours_waiting(period),
+            "waiting_hours": hours_waiting(period, targets=self.targets),
         }
         return Response(StatisticsSerializer(document).data)
 

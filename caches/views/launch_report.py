@@ -54,6 +54,7 @@ def report(request: HttpRequest, suffix: str = "") -> HttpResponse:
         "query": _query(request),
         "pools": known["pools"],
         "endpoints": known["endpoints"],
+        "namesakes": known["namesakes"],
         "versions_known": known["versions"],
         "requests": request_share(selection, targets),
         "trials": trials_within(selection.period, targets=targets),

@@ -19,7 +19,14 @@ from caches.domain.launches.words import Cached, EventClass
 from caches.launch_addresses import FILTERS, WORDS
 from caches.models import Launch
 from caches.selectors.audit import audit_list
-from caches.selectors.launches.lists import Selection, choices, hours_waiting, launch_rows, launches_list
+from caches.selectors.launches.lists import (
+    Selection,
+    choices,
+    hours_waiting,
+    launch_rows,
+    launches_list,
+    uncounted_before,
+)
 from caches.selectors.launches.observations import observations_by_launch
 from caches.selectors.launches.standing import launches_standing
 from caches.selectors.launches.stats import class_stats, examples, heat
@@ -101,7 +108,8 @@ def launches(request: HttpRequest, suffix: str = "") -> HttpResponse:
         "comparison_url": comparison_url(selection),
         "report_url": report_url(selection),
         "trials": trials_within(selection.period, targets=targets),
-        "recounted": waiting if (waiting := hours_waiting(selection.period)) >= _RECOUNTED else 0,
+        "uncounted": _clock(moment, zone) if (moment := uncounted_before(selection)) is not None else "",
+        "recounted": waiting if (waiting := hours_waiting(selection.period, targets=targets)) >= _RECOUNTED else 0,
         "curl": curl(request, f"launches/statistics?{_query(request)}"),
         "health": health,
     }

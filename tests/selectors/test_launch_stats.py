@@ -51,7 +51,7 @@ def lab() -> Lab:
 def test_there_are_none(lab: Lab) -> None:
     assert class_stats(Selection(lab.day)) == []
     assert heat(Selection(lab.day)) == []
-    assert choices(Selection(lab.day), None) == {"pools": [], "endpoints": [], "versions": []}
+    assert choices(Selection(lab.day), None) == {"pools": [], "endpoints": [], "namesakes": [], "versions": []}
 
 
 @pytest.mark.parametrize("count", [1, ENOUGH - 1])

@@ -133,10 +133,24 @@ def test_counts_of_an_earlier_release_are_made_again_hour_by_hour(cluster: Clust
     hours_mark_dirty(cluster_id=cluster.pk, moments=[noon + timedelta(hours=hour) for hour in range(3)])
     period = period_of("now-3d", "now", timezone.now())
     left = []
-    while hours_waiting(period):
+    while hours_waiting(period, targets=None):
         assert hours_count(limit=1) == 1
-        left.append(hours_waiting(period))
+        left.append(hours_waiting(period, targets=None))
     settle()
     assert left == [2, 1, 0]
     found = set(LaunchCount.objects.values_list("by", "step", "start", "trial", "endpoint_name", "digest", "launches"))
     assert found == right and {row[3] for row in found} == {True, False}
+
+
+def test_an_hour_waits_once_whatever_the_clusters_and_for_their_readers(cluster: Cluster, noon: datetime) -> None:
+    """The current hour of a dozen busy clusters is one hour of a page, and no update."""
+    busy = [cluster, *(factories.cluster() for _ in range(11))]
+    for one in busy:
+        hours_mark_dirty(cluster_id=one.pk, moments=[noon])
+    hours_mark_dirty(cluster_id=cluster.pk, moments=[noon + timedelta(hours=1)])
+    period = period_of("now-3d", "now", timezone.now())
+    own, other = busy[0].name, busy[1].name
+    seen = [hours_waiting(period, targets=one) for one in (
+        None, frozenset({own}), frozenset({other}), frozenset({f"{own}.gpu", f"{own}.cpu"}), frozenset({"none"}),
+    )]  # fmt: skip
+    assert seen == [2, 2, 1, 2, 0]

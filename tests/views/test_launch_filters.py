@@ -13,10 +13,13 @@ from django.test import Client
 from django.utils import timezone
 
 from caches.models import Launch, LaunchCount, LaunchHour
+from caches.services.launches.assembly import hour_of
 from caches.services.launches.counts import hours_count
 from controlplane.accounts.models import Scope, User
+from tests import factories
 from tests.api.conftest import api_for
 from tests.selectors.test_launch_moves import Night
+from tests.services.launches import put_launches
 from tests.services.trials import launch_trial
 from tests.views.conftest import Stage
 from tests.views.test_launches import text_of
@@ -136,3 +139,30 @@ def test_hours_that_are_counted_again_are_said_while_that_goes_on(night: Night, 
     assert "20 hours of this time are being counted again" in text_of(ada, "/launches")
     LaunchHour.objects.filter(pk__in=[one.pk for one in marks[3:]]).delete()
     assert "being counted again" not in text_of(ada, "/launches")
+
+
+def test_namesakes_of_several_clusters_are_said_where_they_are_chosen(night: Night, ada: Client) -> None:
+    for page in ("/launches?", "/launches/report?", "/launches/compare?b_"):
+        assert "of several clusters" not in text_of(ada, f"{page}endpoint={CHAT}")
+    put_launches(factories.cluster(), [10.0] * 2, at=night.began, endpoint_name=CHAT)
+    for page in ("/launches?", "/launches/report?", "/launches/compare?b_"):
+        raw = ada.get(f"{page}endpoint={CHAT}").content.decode()
+        assert '<option value="lab/chat" selected>lab/chat, of several clusters</option>' in raw, page
+        assert "lab/code, of" not in raw, page
+    listed = rows(ada, f"/launches?endpoint={CHAT}", "classes")
+    assert sum(row["launches"] for row in listed if row["weights"] == "") == 22
+
+
+def test_what_was_counted_of_no_endpoint_is_said_and_not_shown_as_none(night: Night, ada: Client) -> None:
+    asked = (f"endpoint={CHAT}", "trial=Only")
+    assert not any("What was counted before" in text_of(ada, f"/launches?since=now-7d&{one}") for one in asked)
+    cluster, long_ago = factories.cluster(), hour_of(timezone.now() - timedelta(days=5))
+    put_launches(cluster, [10.0] * 4, at=long_ago)
+    # As releases of before counted it, and its launches are gone.
+    LaunchCount.objects.filter(cluster=cluster, by__in=("Digest", "Place", "Endpoint")).delete()
+    began = LaunchCount.objects.filter(by="Endpoint", step="Hour").order_by("start")[0].start
+    said = f"What was counted before {began:%Y-%m-%d %H:%M} is not in these figures"
+    for one in asked:
+        assert said in text_of(ada, f"/launches?since=now-7d&{one}"), one
+        assert said not in text_of(ada, f"/launches?since=now-24h&{one}"), one
+    assert said not in text_of(ada, "/launches?since=now-7d")

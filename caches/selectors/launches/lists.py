@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -103,19 +105,37 @@ def _coarsest(selection: Selection, targets: Targets, told_apart: Collection[str
     return next(by for by, names in TOLD_APART.items() if wanted <= {*names})
 
 
-def hours_waiting(period: Period) -> int:
-    """How many hours of the period are to be counted again: one or two for a moment, many after an update."""
-    return LaunchHour.objects.filter(step="Hour", start__gte=period.since, start__lt=period.until).count()
+def hours_waiting(period: Period, *, targets: Targets) -> int:
+    """How many hours of the period are to be counted again, in any of the reader's clusters: one or two for a moment,
+    many after an update."""
+    rows = LaunchHour.objects.filter(step="Hour", start__gte=period.since, start__lt=period.until)
+    if targets is not None:
+        rows = rows.filter(cluster__name__in={target.partition(".")[0] for target in targets})
+    return rows.order_by().values("start").distinct().count()
+
+
+def uncounted_before(selection: Selection) -> datetime | None:
+    """Since when counts know what is asked for, where the period has counts of before that do not: those of releases
+    that counted nothing by endpoint, and trials among the rest. None where all of them do."""
+    if not selection.endpoint and selection.trials is not Trials.ONLY:
+        return None
+    hours = LaunchCount.objects.filter(step="Hour").order_by("start").values_list("start", flat=True)
+    since = hours.filter(by="Endpoint").first() or selection.period.until
+    before = min(since, selection.period.until)
+    return since if hours.filter(by="Nothing", start__gte=selection.period.since, start__lt=before).exists() else None
 
 
 def choices(selection: Selection, targets: Targets) -> dict[str, list[str]]:
-    """Pools, endpoints and versions that launches of the period have, for the filters."""
+    """Pools, endpoints and versions that launches of the period have, for the filters. ``namesakes`` are endpoints
+    that several clusters have: a selection is of all of them, unless it names a pool."""
     every = Selection(selection.period, trial=selection.trial)
     rows = count_rows(every, targets, told_apart=["pool_name", "endpoint_name"])
     places = sorted(rows.values_list("cluster__name", "pool_name", "endpoint_name").distinct())
     versions = count_rows(every, targets, told_apart=["version_name"])
     versions = versions.exclude(version_name="").order_by("version_name")
+    clusters = Counter(endpoint for _, endpoint in {(cluster, endpoint) for cluster, _, endpoint in places})
     return {
+        "namesakes": sorted(endpoint for endpoint, count in clusters.items() if endpoint and count > 1),
         "pools": list(dict.fromkeys(f"{cluster}.{pool}" for cluster, pool, _ in places if pool)),
         "endpoints": sorted({endpoint for _, _, endpoint in places if endpoint}),
         "versions": list(versions.values_list("version_name", flat=True).distinct()),
