@@ -23,10 +23,10 @@ NO_STATUS = Forbidden(
 )
 
 
-def tell(served: EndpointWorld, name: str, **fields: Any) -> None:
+def tell(served: EndpointWorld, name: str, *digests: str, **fields: Any) -> None:
     """The watcher sees a pod of the endpoint."""
     labels = {"hearth.dev/endpoint": "chat-small"}
-    seen = Consumer(f"uid-{name}", f"default/{name}", "", "", frozenset(), labels=labels, **fields)
+    seen = Consumer(f"uid-{name}", f"default/{name}", "", "", frozenset(digests), labels=labels, **fields)
     event = WatchEvent(EventType.MODIFIED, Kind.CONSUMER, "t", seen)
     SINK.changed(str(served.world.cluster.pk), (event,), datetime.now(UTC))
 
@@ -67,6 +67,27 @@ def test_a_rollout_says_which_pod_waits_and_why_until_it_does_no_more(served: En
     served.serve()
     served.round()
     assert served.condition("RolledOut") == ("True", "Complete", "1 of 1 replicas serve.")
+
+
+def test_a_rollout_does_not_answer_for_a_pod_of_the_version_before(served: EndpointWorld) -> None:
+    old = served.version()
+    served.apply()
+    served.until_served()
+    new = served.version("llms/chat-small-2")
+    served.apply(spec__modelSourceConfig__modelLocation="llms/chat-small-2")
+    served.round()
+    served.warm()
+    served.round()
+    served.serve(available=0)
+    assert old.artifact is not None and new.artifact is not None
+    tell(served, "a", old.artifact.digest, wait_reason="Crashing", wait_message="it ended")
+    served.round()
+    told = "1 of 1 new replicas made; 0 of all 1 serve."
+    assert served.condition("RolledOut")[1:] == ("RollingOut", told)
+    assert served.condition("Available")[1:] == ("Crashing", "0 of 1 replicas serve. Pod a waits: it ended.")
+    tell(served, "b", new.artifact.digest, wait_reason="Unschedulable", wait_message="0/2 nodes.")
+    served.round()
+    assert served.condition("RolledOut")[1:] == ("Unschedulable", f"{told} Pod b waits: 0/2 nodes.")
 
 
 def test_a_rollout_that_failed_still_says_why(served: EndpointWorld) -> None:
@@ -129,7 +150,9 @@ def test_what_was_being_made_when_hearth_was_killed_is_waited_for(served: Endpoi
     assert served.condition("Accepted")[2].endswith(BINDINGS)
 
 
-def test_a_status_that_the_cluster_does_not_take_is_stored_here(served: EndpointWorld) -> None:
+def test_a_status_that_the_cluster_does_not_take_is_stored_here(
+    served: EndpointWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     write = served.gateway.set_endpoint_status
     served.gateway.set_endpoint_status = refuse(NO_STATUS)  # type: ignore[method-assign]
     served.version()
@@ -146,6 +169,7 @@ def test_a_status_that_the_cluster_does_not_take_is_stored_here(served: Endpoint
     served.round()
     again = {one["type"]: one for one in served.endpoint.said["conditions"]}
     assert again["StatusWritten"]["lastTransitionTime"] == written["lastTransitionTime"]
+    assert caplog.text.count("endpoint.status_refused") == 1, "what is known is not logged again"
     assert served.rollout.state == "Warming" and len(served.pins) == 1, "the rest goes on"
     assert served.gateway.mirrors
     served.gateway.set_endpoint_status = write  # type: ignore[method-assign]
@@ -188,6 +212,9 @@ def test_a_finalizer_that_the_cluster_refuses_is_said_and_nothing_is_made(served
     status, reason, message = served.condition("Accepted")
     assert (status, reason) == ("False", "CannotServe") and message.endswith(KINDS)
     assert not Rollout.objects.exists() and served.pins == [] and not Instance.objects.exists()
+    served.apply(spec__replicas=-1)
+    served.round()
+    assert served.condition("Accepted")[1] == "Refused", "what is wrong with the document is said first"
 
 
 def test_somebody_who_writes_the_object_at_that_moment_is_no_failure(served: EndpointWorld) -> None:

@@ -98,7 +98,7 @@ def endpoint_serve(
     )
     work = gateway.workload_status(endpoint.namespace, endpoint.name)
     waits = pods_waiting(endpoint, registered.version)
-    facts = replace(_facts(rollout, registered, warming, work, spec, now, waits), naming=image.pending)
+    facts = replace(_facts(rollout, registered, warming, work, spec, now, waits.new), naming=image.pending)
     rollout = rollout_step(rollout=rollout, facts=facts)
     for held in Rollout.objects.filter(endpoint=endpoint, state=RolloutState.HOLDING).exclude(pk=rollout.pk):
         rollout_step(rollout=held, facts=_facts(held, Registered(), _Warming(Pinned()), None, spec, now))
@@ -119,7 +119,7 @@ def endpoint_serve(
         connection=connection_said(rollout, spec, work),
         image=image.cache,
         moved=image.moved,
-        work=_work(rollout, work, waits),
+        work=_work(rollout, work, waits.some),
         warm_up=_warm_up(endpoint) if spec.options.warm_up is not None else None,
     )
     return Outcome(status, spec, targets, weights)

@@ -52,7 +52,8 @@ def _status_write(endpoint: Endpoint, facts: StatusFacts, gateway: ClusterGatewa
         except Refused as error:
             why = f"The cluster does not take its status, which is therefore shown here alone. {with_next_step(error)}"
             unwritten = {**before, **endpoint_status(replace(facts, unwritten=why), endpoint.said)}
-            log.warning("endpoint.status_refused", endpoint=endpoint.full_name, error=str(error)[:300])
+            if unwritten != endpoint.unwritten:
+                log.warning("endpoint.status_refused", endpoint=endpoint.full_name, error=str(error)[:300])
     if unwritten != endpoint.unwritten:
         row.update(unwritten=unwritten)
 

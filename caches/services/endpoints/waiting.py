@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from caches.models import ModelVersion
-from controlplane.serving.models import Endpoint
+from controlplane.serving.models import Endpoint, Instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +20,23 @@ class Waits:
 NOBODY = Waits()
 
 
-def pods_waiting(endpoint: Endpoint, version: ModelVersion | None) -> Waits:
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """``new``: of the pods that a rollout makes; ``some``: of any."""
+
+    new: Waits = NOBODY
+    some: Waits = NOBODY
+
+
+def pods_waiting(endpoint: Endpoint, version: ModelVersion | None) -> Waiting:
     """One of those that wait, of ``version`` if there is any; those that are on their way out wait for nothing."""
     rows = endpoint.instances.filter(leaving=False).exclude(wait_reason="")
     digest = version.artifact.digest if version is not None and version.artifact is not None else ""
     found = sorted(rows, key=lambda row: (row.digest != digest, row.name))
+    return Waiting(_waits([row for row in found if not digest or row.digest in ("", digest)]), _waits(found))
+
+
+def _waits(found: Sequence[Instance]) -> Waits:
     if not found:
         return NOBODY
     one, others = found[0], len(found) - 1
