@@ -87,7 +87,7 @@ def _variant(variant: PublishedVariant) -> dict[str, Any]:
     return {
         "name": variant.name,
         "weight": variant.weight,
-        "policy": policy_document(variant.policy),
+        "policy": _least_policy(variant.policy),
         "policy_version": variant.policy_version,
         "membership_version": variant.membership_version,
         "queue": _queue(variant),
@@ -100,6 +100,14 @@ def _variant(variant: PublishedVariant) -> dict[str, Any]:
             for one in sorted(variant.copies, key=lambda one: one.id)
         ],
     }
+
+
+def _least_policy(policy: RoutingPolicy) -> dict[str, Any]:
+    """Without the extensions that are as they are anyway: routers of a release before may know fewer, and refuse a
+    whole configuration for one of them."""
+    document, usual = policy_document(policy), policy_document(RoutingPolicy())["RoutingExtensions"]
+    given = {name: value for name, value in document.pop("RoutingExtensions").items() if value != usual[name]}
+    return {**document, "RoutingExtensions": given} if given else document
 
 
 def _queue(variant: PublishedVariant) -> dict[str, int]:

@@ -116,8 +116,18 @@ def test_requests_wait_as_the_policy_says_where_somebody_could_come() -> None:
 def test_a_parameter_that_is_new_in_hearth_is_no_change_of_a_policy() -> None:
     """The version before was stored by a Hearth that had no such parameter."""
     before = json.loads(json.dumps(document(CHAT)))
-    del before["endpoints"][0]["variants"][0]["policy"]["RoutingExtensions"]["queue_seconds"]
+    spelled = policy_document(CHAT.policy)
+    del spelled["RoutingExtensions"]["queue_seconds"]
+    before["endpoints"][0]["variants"][0]["policy"] = spelled
     assert changes(before, document(CHAT)) == []
+
+
+def test_routers_are_told_no_parameter_that_is_as_it_is_anyway() -> None:
+    """One of the release before may not know it, and refuse everything for its sake."""
+    published = document(CHAT, replace(CHAT, name="keyed", policy=PREFIX))["endpoints"][0]["variants"]
+    assert published[0]["policy"] == {"RoutingStrategy": "RANDOM"}
+    assert published[1]["policy"]["RoutingExtensions"] == {"key_header": "x-talk", "hot_fraction": 0.5}
+    assert [read_policy(one["policy"]) for one in published] == [RoutingPolicy(), PREFIX]
 
 
 def test_a_router_follows_a_control_plane_that_knows_more_than_it(caplog: pytest.LogCaptureFixture) -> None:
