@@ -20,7 +20,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from controlplane.web.formats import iso_text
 
 _STAMPED = re.compile(r'W/"([0-9a-f]{24})(?:\.([0-9a-f]{24}))?"\Z')
-_CODE = ("templates", "controlplane", "caches")
+_CODE = ("templates", "controlplane", "caches", "routing")
+_KINDS = (".html", ".py")
 
 
 def is_poll(request: HttpRequest) -> bool:
@@ -71,8 +72,13 @@ def _digest(text: bytes) -> str:
 @cache
 def _release() -> str:
     """Another one may say the same in other words."""
-    files = sorted(
-        path for folder in _CODE for path in (Path(settings.BASE_DIR) / folder).rglob("*.*")
-        if path.suffix in (".html", ".py")
-    )  # fmt: skip
-    return _digest("\n".join(f"{path.name} {path.stat().st_mtime_ns}" for path in files).encode())
+    return release_of(Path(settings.BASE_DIR))
+
+
+def release_of(base: Path) -> str:
+    """A mark of all code and templates below ``base``, whenever and wherever they were put there."""
+    found = hashlib.sha256()
+    for path in sorted(path for folder in _CODE for path in (base / folder).rglob("*.*") if path.suffix in _KINDS):
+        content = path.read_bytes()
+        found.update(f"{path.relative_to(base)} {len(content)}\n".encode() + content)
+    return found.hexdigest()[:24]

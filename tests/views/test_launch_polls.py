@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import time_machine
@@ -26,6 +28,7 @@ from controlplane.accounts.models import RoleGrant, User
 from controlplane.audit.models import Via
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.models import Cluster, Node
+from controlplane.web.polls import release_of
 from tests import factories
 from tests.domain.launches import mark
 from tests.services.launches import put_launches, ready_pod, settle, sighting, take_in
@@ -230,3 +233,24 @@ def test_while_hours_wait_it_is_read(lab: Lab, ada: Client) -> None:
         LaunchHour.objects.create(cluster=lab.cluster, start=hour_of(lab.now), dirty_at=lab.now)
         status, statements = asked_again(ada, known)
         assert (status, read(statements)) == (304, True)
+
+
+def test_a_release_is_known_by_its_contents_wherever_and_whenever_it_was_installed(tmp_path: Path) -> None:
+    def install(name: str, files: dict[str, str], at: int) -> str:
+        for path, content in files.items():
+            made = tmp_path / name / path
+            made.parent.mkdir(parents=True, exist_ok=True)
+            made.write_text(content)
+            os.utime(made, (at, at))
+        return release_of(tmp_path / name)
+
+    files = {"templates/pages/a.html": "1", "caches/b.py": "2", "routing/c.py": "3"}
+    first = install("first", files, 0)
+    assert install("copied", files, 9) == first
+    for number, other in enumerate((
+        {**files, "caches/b.py": "4"},
+        {**files, "routing/c.py": "4"},
+        {"templates/a.html": "1", "caches/b.py": "2", "routing/c.py": "3"},
+        {**files, "caches/b.py": "", "caches/d.py": "2"},
+    )):  # fmt: skip
+        assert install(f"other-{number}", other, 0) != first
