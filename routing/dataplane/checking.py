@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from routing.dataplane.config import InstanceConfig
 from routing.dataplane.fleet import Fleet, Instance, Variant
+from routing.dataplane.refusals import is_crowded
 from routing.domain.health import Failure
 
 CHECK_SECONDS, ANSWER_SECONDS, AT_ONCE = 2.0, 5.0, 32
@@ -49,13 +50,13 @@ class Checker:
             well = await is_well(instance.config, self._tls)
         if well:
             variant.succeeded(instance, self._now())
-        else:
+        elif well is not None:
             variant.failed(instance, Failure.CONNECT, self._now())
 
 
-async def is_well(place: InstanceConfig, tls: ssl.SSLContext | None) -> bool:
+async def is_well(place: InstanceConfig, tls: ssl.SSLContext | None) -> bool | None:
     """Whether it answers its path below 400 within ANSWER_SECONDS: an engine that loads says 503, and a path that is
-    none says 404, which somebody should correct."""
+    none says 404, which somebody should correct. None: it could not be asked, for want of open files here."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await asyncio.open_connection(place.host, place.port, ssl=tls if place.tls else None)
@@ -66,7 +67,7 @@ async def is_well(place: InstanceConfig, tls: ssl.SSLContext | None) -> bool:
                 line = await reader.readuntil(b"\r\n")
             finally:
                 writer.transport.abort()
-    except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        return False
+    except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        return None if is_crowded(error) else False
     version, _, rest = line.partition(b" ")
     return version.startswith(b"HTTP/1.") and rest[:3].isdigit() and 200 <= int(rest[:3]) < 400

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 
 import pytest
@@ -108,6 +109,31 @@ async def test_one_that_is_ill_gets_nothing_until_it_is_well_again() -> None:
         for _ in range(20):
             await here.ask("POST", "/v1/chat/completions", chat("x"))
         assert asked(here.engines[1]) > 0
+
+
+def test_a_router_that_has_no_open_files_left_finds_nobody_ill_and_nobody_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def crowded(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    @run
+    async def told() -> None:
+        async with world(saying(b"503 Loading")) as here:
+            here.shared.now = lambda: 1000.0
+            published(here)
+            checker = Checker(here.shared.fleet, now=here.shared.now)
+            variant = here.shared.fleet.endpoints["chat"].variants["default"]
+            await checker.round()
+            with monkeypatch.context() as patched:
+                patched.setattr(asyncio, "open_connection", crowded)
+                for _ in range(3):
+                    await checker.round()
+            assert variant.ejected(1000.0) == []
+            await checker.round()
+            assert variant.ejected(1000.0) == ["pod-0"], "the second failure in a row"
+
+    told()
 
 
 @run
