@@ -9,10 +9,13 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from caches.domain.launches.events import event_observations
 from caches.domain.launches.words import EventClass, Mark
 from caches.models import Launch
 from caches.services.launches.assembly import launches_assemble, launches_recheck
 from caches.services.launches.ingest import Sighting, sightings_record
+from controlplane.clusters.local.nodes import LocalNode
+from controlplane.clusters.local.serving import LocalEndpoint, engine_made, scheduled
 from controlplane.clusters.models import Node
 from controlplane.serving.models import Endpoint, Instance
 from tests import factories
@@ -201,6 +204,29 @@ def test_an_engine_that_is_seen_before_its_instance_gets_its_class(fleet: Fleet)
     settled()
     after = Launch.objects.get(pod_uid="b")
     assert (after.event_class, after.endpoint, after.digest) == (COLD, fleet.endpoint, fleet.digest)
+
+
+def test_an_engine_that_is_seen_before_its_node_gets_its_class_and_so_does_the_next_one_there(fleet: Fleet) -> None:
+    """Its instance was seen before the node too, and never changes again."""
+    fleet.launch("z", fleet.old)
+    local = LocalEndpoint("chat", "e-1", fleet.digest, 1, "chat", "", T0)
+    joined = T0 + HOUR
+    engine = engine_made(local, LocalNode("n-late", "u-late", {}, 1, joined))
+    Instance.objects.create(
+        endpoint=fleet.endpoint, uid="b", name="local/b", node=None, digest=fleet.digest, observed_at=T0
+    )
+    said = event_observations("Scheduled", joined + timedelta(seconds=0.3), scheduled(engine).message, 0)
+    began = [one for _, one in said]
+    (before,) = take_in(
+        Sighting(fleet.cluster.pk, fleet.cluster.name, "b", "engine", 0, (*began, mark(Mark.READY, 3612)))
+    )
+    assert (before.event_class, before.node, before.node_name) == (EventClass.UNKNOWN, None, "n-late")
+    node = factories.node(of=fleet.pool, name="n-late", uid="u-late", joined_at=joined)
+    assert fleet.launch("c", node, after=HOUR + MINUTE).event_class == EventClass.NEW_NODE
+    settled()
+    assert classes("bc") == [EventClass.NEW_NODE, COLD]
+    found = dict(Launch.objects.values_list("pod_uid", "first_on_node"))
+    assert (Launch.objects.get(pod_uid="b").node, found["b"], found["c"]) == (node, True, False)
 
 
 def test_a_pod_that_is_seen_before_its_endpoint_gets_it(fleet: Fleet) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -12,6 +13,7 @@ from caches.domain.launches.words import WAITING, Clock, Mark, Observer
 
 CONTAINER = "engine"
 _FACTS = ("found", "bytes", "source")
+_PLACED = re.compile(r" was placed on (?P<node>[a-z0-9-]{1,63})\.\Z")  # controlplane.clusters.local.serving.scheduled
 
 Runs = list[tuple[int, Observation]]
 
@@ -24,7 +26,8 @@ def event_observations(reason: str, at: datetime, message: str, restart_count: i
     """
     match reason:
         case "Scheduled":
-            return [(0, _seen(Mark.CREATED, at)), (0, _seen(Mark.SCHEDULED, at))]
+            placed = Observation(Observer.CLUSTER, Mark.SCHEDULED, at, facts=_on(message))
+            return [(0, _seen(Mark.CREATED, at)), (0, placed)]
         case "Ensuring":
             return [(restart_count, _seen(Mark.ENSURE_STARTED, at))]
         case "Ensured":
@@ -46,6 +49,12 @@ def event_observations(reason: str, at: datetime, message: str, restart_count: i
 
 def _seen(mark: Mark, at: datetime) -> Observation:
     return Observation(Observer.CLUSTER, mark, at)
+
+
+def _on(message: str) -> tuple[tuple[str, str], ...]:
+    """The node by its name: its row, and the instance's link to it, may come after this was said."""
+    found = _PLACED.search(message)
+    return facts_of({"node": found["node"]}) if found is not None else ()
 
 
 def ensured(at: datetime, message: str, clock: Clock = Clock.SERVER, *, failed: bool = False) -> Observation:

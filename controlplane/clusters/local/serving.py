@@ -241,5 +241,5 @@ def event_of(engine: Consumer, reason: str, message: str, run: int = 0) -> Clust
 
 
 def scheduled(engine: Consumer) -> ClusterEvent:
-    """The beginning of its launch."""
+    """The beginning of its launch. The node's name is read from it (caches.domain.launches.events)."""
     return event_of(engine, "Scheduled", f"{engine.name} was placed on {engine.node_name}.")
