@@ -61,7 +61,7 @@ class Client(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._in_head = self._last = self._gave_up = self._paused = False
         self._known: KnownRequest | None = None
-        self._raw, self._tried, self._missing = b"", 0, 0
+        self._raw, self._tail, self._tried, self._missing = b"", b"", 0, 0
         self._fresh()
 
     # what the exchange does
@@ -189,8 +189,9 @@ class Client(asyncio.Protocol):
         self._raw = b"" if self._began or self._waiting or self._tried >= HEADS_TRIED else data
         while data and not self._last:
             try:
-                self._count_head(len(data))
+                self._count_head(data)
                 self._parser.feed_data(data)
+                self._tail = (self._tail + data[-3:])[-3:]
                 break
             except httptools.HttpParserUpgrade as upgrade:
                 # The parser stops behind the head and leaves a body unread. The offer is not taken, so the request is
@@ -205,14 +206,18 @@ class Client(asyncio.Protocol):
                 break
         self._pace()
 
-    def _count_head(self, size: int) -> None:
+    def _count_head(self, data: bytes) -> None:
         """A line that has not ended yet is held by the parser: count what goes in. Behind the head it is what brings
         nothing of the body, extensions of chunks and trailers."""
         if not self._began and not self._in_head:
             return
-        if self._fed_bytes + (size if self._in_head else 0) > HEAD_BYTES:
+        of_head = 0
+        if self._in_head:  # a body may come with its end, which may have begun in the read before
+            end = (self._tail + data[:HEAD_BYTES]).find(b"\r\n\r\n")
+            of_head = len(data) if end < 0 else end + 4 - len(self._tail)
+        if self._fed_bytes + of_head > HEAD_BYTES:
             self._refuse(HEAD_TOO_LARGE)
-        self._fed_bytes += size
+        self._fed_bytes += len(data)
 
     # what the parser does
 

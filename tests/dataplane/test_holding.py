@@ -96,6 +96,30 @@ async def test_an_answer_that_nobody_takes_is_not_kept_for_ever_behind_the_last_
 
 
 @run
+async def test_a_long_body_that_comes_with_the_end_of_its_head_is_no_head() -> None:
+    async def echoes(call: Call) -> None:
+        await call.answer(b"%d" % len(call.body))
+
+    asked = request("POST", "/v1/completions", b"y" * (1 << 17), "X-Long: " + "x" * 40_000)
+    end = asked.index(b"\r\n\r\n")
+    async with world(echoes) as here:
+        for cut in (10, end - 20_000, end, end + 1, end + 2, end + 3, end + 4):
+            wire = await here.wire()
+            await until(lambda: here.shared.clients, "it is connected")
+            only(here).data_received(asked[:cut])
+            only(here).data_received(asked[cut:])
+            reply = await wire.reply()
+            assert (reply.status, reply.body) == (200, b"131072"), cut
+            wire.leave()
+            await until(lambda: not here.shared.clients, "it left")
+        wire = await here.wire()
+        await until(lambda: here.shared.clients, "it is connected")
+        for part in (asked[:10], asked[10:end], b"\r\nX-More: " + b"x" * 40_000 + b"\r\n\r\n" + b"y" * (1 << 17)):
+            only(here).data_received(part)
+        assert (await wire.reply()).status == 431
+
+
+@run
 async def test_what_is_sent_ahead_is_bounded_in_bytes_too() -> None:
     go, body, count = asyncio.Event(), b"y" * (1 << 20), 24
 
