@@ -19,14 +19,15 @@ from caches.domain.launches.words import (
     Phase,
 )
 from caches.models.catalogue import ModelVersion
-from controlplane.clusters.models import Cluster, Node
+from controlplane.clusters.models import Cluster, ClusterType, Node
 from controlplane.models_base import Row
 from controlplane.serving.models import Endpoint
 
 # How clusters say that a pod ended because its node went away.
 NODE_LOST_REASONS = ("NodeLost", "TaintManagerEviction", "DeletionByTaintManager", "DeletionByPodGC")
 # Launches that trials provoked, as rows say it: the prefix first, which costs next to nothing.
-OF_TRIALS = models.Q(endpoint_name__startswith=TRIAL_PREFIX) & models.Q(endpoint_name__regex=TRIAL_NAMES)
+_NAMED_SO = models.Q(endpoint_name__startswith=TRIAL_PREFIX) & models.Q(endpoint_name__regex=TRIAL_NAMES)
+OF_TRIALS = _NAMED_SO & models.Q(cluster__type=ClusterType.LOCAL)
 
 
 class Launch(Row):
@@ -95,7 +96,7 @@ class Launch(Row):
             models.Index(fields=["version_name", "event_class", "id"], name="caches_launch_part_version"),
             models.Index(fields=["pool_name", "event_class", "id"], name="caches_launch_part_pool"),
             models.Index(fields=["endpoint_name", "event_class", "id"], name="caches_launch_part_endpoint"),
-            models.Index(fields=["began_at", "id"], name="caches_launch_trials", condition=OF_TRIALS),
+            models.Index(fields=["began_at", "id"], name="caches_launch_trials", condition=_NAMED_SO),
             models.Index(fields=["stale_at"], name="caches_launch_stale", condition=models.Q(stale_at__isnull=False)),
             models.Index(
                 fields=["ended_at"], name="caches_launch_lost", condition=models.Q(end_reason__in=NODE_LOST_REASONS)

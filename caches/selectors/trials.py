@@ -6,21 +6,20 @@ from uuid import UUID
 
 from django.db.models import Q
 
+from caches.domain.launches.words import TRIAL_NAME, TRIAL_NAMESPACE, TRIAL_SHORT_NAMES
 from controlplane.clusters.models import ClusterType
 from controlplane.operations.models import Operation
 from controlplane.serving.models import Endpoint
 
-PREFIX = "trial-"
-
 
 def of_a_trial() -> Q:
-    """A condition on endpoints. What somebody else calls trial-chat is his."""
-    return Q(cluster__type=ClusterType.LOCAL, name__regex=rf"\A{PREFIX}[0-9a-f]{{8}}\Z")
+    """A condition on endpoints, the same as models.launches.OF_TRIALS of their launches."""
+    return Q(cluster__type=ClusterType.LOCAL, namespace=TRIAL_NAMESPACE, name__regex=TRIAL_SHORT_NAMES)
 
 
 def trial_name(operation_id: UUID) -> str:
     """Of its endpoint. The last digits of the id are random."""
-    return f"{PREFIX}{operation_id.hex[-8:]}"
+    return f"{TRIAL_NAME}{operation_id.hex[-8:]}"
 
 
 def trial_endpoint(operation: Operation) -> Endpoint | None:

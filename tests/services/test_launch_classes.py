@@ -10,7 +10,7 @@ from caches.domain.launches.labels import NEW_NODE_SECONDS
 from caches.domain.launches.words import EventClass, Mark
 from caches.models import Launch
 from caches.services.launches.rows import launches_of_version_refresh
-from controlplane.clusters.models import Node
+from controlplane.clusters.models import Cluster, ClusterType, Node
 from controlplane.serving.models import Endpoint, Instance
 from tests import factories
 from tests.domain.launches import T0, mark
@@ -197,3 +197,11 @@ def test_a_version_that_is_registered_afterwards_gives_its_name(fleet: Fleet) ->
 def test_nothing_is_known_around_it(fleet: Fleet) -> None:
     (launch,) = take_in(ready_pod(fleet.cluster, "stranger", 30))
     assert (launch.event_class, launch.node_age_seconds, launch.first_on_node) == (EventClass.UNKNOWN, None, None)
+
+
+def test_a_trials_endpoint_serves_no_new_version_and_one_of_a_cluster_that_is_called_so_does(fleet: Fleet) -> None:
+    fleet.endpoint = factories.endpoint(of=fleet.cluster, namespace="local", name="trial-1a2b3c4d")
+    assert fleet.launch("a", fleet.old).event_class == EventClass.COLD_POD
+    Cluster.objects.update(type=ClusterType.KUBERNETES)
+    fleet.endpoint = factories.endpoint(of=fleet.cluster, namespace="local", name="trial-2b3c4d5e")
+    assert fleet.launch("b", fleet.old, after=HOUR).event_class == EventClass.NEW_VERSION

@@ -13,9 +13,9 @@ from uuid import UUID
 import pytest
 from django.utils import timezone
 
-from caches.domain.launches.words import EventClass, Mark
+from caches.domain.launches.words import TRIAL_NAME, EventClass, Mark
 from caches.models import Launch, ModelVersion
-from caches.selectors.trials import PREFIX, trial_name
+from caches.selectors.trials import trial_name
 from caches.services.launches import trial_fleet as launch_trial_fleet
 from caches.services.launches import trials as launch_trials
 from caches.services.launches.trials import (
@@ -320,6 +320,6 @@ def test_what_no_engine_of_the_fleet_can_serve_is_refused_before_anything_starts
 def test_its_nodes_are_in_no_pool_of_hearths(lab: Lab) -> None:
     operation = lab.start()
     lab.step(operation)
-    (node,) = [row.node for row in lab.fleet.nodes() if row.node.name.startswith(PREFIX)]
+    (node,) = [row.node for row in lab.fleet.nodes() if row.node.name.startswith(TRIAL_NAME)]
     assert node.labels["hearth.dev/pool"] == launch_trial_fleet.POOL
     assert not Node.objects.filter(name=node.name).exists()

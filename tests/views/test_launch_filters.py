@@ -166,3 +166,20 @@ def test_what_was_counted_of_no_endpoint_is_said_and_not_shown_as_none(night: Ni
         assert said in text_of(ada, f"/launches?since=now-7d&{one}"), one
         assert said not in text_of(ada, f"/launches?since=now-24h&{one}"), one
     assert said not in text_of(ada, "/launches?since=now-7d")
+
+
+def test_an_endpoint_of_a_cluster_that_is_called_like_a_trials_is_somebody_s_own(
+    night: Night, ada: Client, operator: User
+) -> None:
+    """Trials run in local fleets alone."""
+    api = api_for(operator, Scope.READ)
+    theirs = factories.cluster(type="Kubernetes")
+    put_launches(theirs, [10.0] * 3, at=night.began, endpoint_name=TRIAL, version_name="llama v1", digest="sha256:a")
+    for query, count in (("", 28), ("trial=Only", 40), ("trial=With", 68)):
+        classes = [row for row in rows(ada, f"/launches?{query}", "classes") if row["weights"] == ""]
+        assert sum(row["launches"] for row in classes) == count, query
+        assert len(rows(ada, f"/launches?{query}", "launches")) == count, query
+        worth = rows(ada, f"/launches/report?{query}", "worth")
+        assert sum(row["launches"] for row in worth) == count, query
+    assert len(api.get("launches?page_size=200&trial=Without").json()["items"]) == 28
+    assert len(api.get("launches?page_size=200&trial=Only").json()["items"]) == 40

@@ -209,7 +209,7 @@ def test_a_taken_name_is_said_at_its_field(olga: Client, place: str) -> None:
 
 def test_an_endpoint_of_a_trial_is_not_offered_to_shift_requests_to(variant: Variant) -> None:
     for name in ("trial-01a2b3c4", "trial-chat", "next"):
-        factories.endpoint(of=variant.endpoint.cluster, name=name)
+        factories.endpoint(of=variant.endpoint.cluster, namespace="local", name=name)
     form = VariantsForm(endpoint=variant.endpoint, shown=())
     offered = form.fields["new_endpoint"].queryset  # type: ignore[attr-defined]
     assert {one.name for one in offered} == {"trial-chat", "next"}, "what somebody else calls so is his"

@@ -89,9 +89,9 @@ def test_its_endpoint_is_listed_until_it_is_gone_and_reached_from_the_trial_ever
     made = launch_trial(stage.pool.cluster, stage.llama, state="Running")
     assert "/endpoints/" not in victor.get(f"{LIST}/{made.pk}").content.decode().replace('href="/endpoints"', "")
     name = trial_name(made.pk)
-    endpoint = factories.endpoint(of=stage.pool.cluster, name=name)
-    theirs = factories.endpoint(of=stage.pool.cluster, name="trial-chat", gone_at=timezone.now())
-    factories.endpoint(of=factories.cluster(type="Kubernetes"), name=name, gone_at=timezone.now())
+    endpoint = factories.endpoint(of=stage.pool.cluster, namespace="local", name=name)
+    theirs = factories.endpoint(of=stage.pool.cluster, namespace="local", name="trial-chat", gone_at=timezone.now())
+    factories.endpoint(of=factories.cluster(type="Kubernetes"), namespace="local", name=name, gone_at=timezone.now())
 
     def listed(query: str = "") -> list[str]:
         return sorted(row["name"].rpartition("/")[2] for row in victor.get(f"/endpoints.json{query}").json()["rows"])
@@ -103,7 +103,7 @@ def test_its_endpoint_is_listed_until_it_is_gone_and_reached_from_the_trial_ever
     assert theirs.name in before and listed(f"?name={name}") == [name, name]
     shown = page(victor, made)
     (link,) = [one for one in shown.page.all("a") if one.attrs["href"] == f"/endpoints/{endpoint.pk}"]
-    assert link.text == f"default/{name}" and "taken away again" in shown.text
+    assert link.text == f"local/{name}" and "taken away again" in shown.text
 
 
 def test_exports_hold_what_the_page_shows(stage: Stage, victor: Client, launches: list[Launch]) -> None:

@@ -13,15 +13,19 @@ _LAUNCHES = UUID("6f1f7a52-9d4e-5c0b-8a37-2f5f0c1f7e10")
 WAITING = "waiting"  # what an ensure step found that only asked: nobody could fetch the weights yet
 
 
-# Endpoints that services.launches.trial_fleet makes; what somebody else calls trial-chat is his.
-TRIAL_PREFIX = "local/trial-"
-TRIAL_NAMES = rf"^{TRIAL_PREFIX}[0-9a-f]{{8}}$"
+# Endpoints that services.launches.trial_fleet makes, in local fleets and nowhere else; what somebody else calls
+# trial-chat is his, and so is whatever a cluster of his has.
+TRIAL_NAMESPACE, TRIAL_NAME = "local", "trial-"
+TRIAL_PREFIX = f"{TRIAL_NAMESPACE}/{TRIAL_NAME}"
+_DIGITS = "[0-9a-f]{8}"
+TRIAL_SHORT_NAMES = f"^{TRIAL_NAME}{_DIGITS}$"
+TRIAL_NAMES = f"^{TRIAL_PREFIX}{_DIGITS}$"
 _TRIAL = re.compile(TRIAL_NAMES)
 
 
 def is_trial(endpoint_name: str) -> bool:
-    """Whether a trial made the endpoint of that full name."""
-    return _TRIAL.match(endpoint_name) is not None
+    """Whether an endpoint of a local fleet is a trial's, by its full name."""
+    return _TRIAL.fullmatch(endpoint_name) is not None
 
 
 class Trials(StrEnum):

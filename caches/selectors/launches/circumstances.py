@@ -21,7 +21,7 @@ from caches.domain.launches.timeline import Timeline
 from caches.domain.launches.words import Clock, EventClass, LaunchState, Mark, is_trial
 from caches.models import Launch, ModelVersion
 from caches.selectors.launches.losses import Run, replacements
-from controlplane.clusters.models import Node
+from controlplane.clusters.models import ClusterType, Node
 from controlplane.serving.models import Endpoint, Instance
 
 _NEXT, _NEVER = timedelta(microseconds=1), datetime.max.replace(tzinfo=UTC)
@@ -61,6 +61,10 @@ class Start:
     def endpoint_name(self) -> str:
         """One that was deleted and made again serves the same to whoever asks for it: launches know it by its name."""
         return self.around.endpoint.full_name if self.around.endpoint is not None else self.launch.endpoint_name
+
+    def is_trial(self, endpoint_name: str) -> bool:
+        """Whether it is a trial's while its endpoint is called so."""
+        return is_trial(endpoint_name) and self.launch.cluster.type == ClusterType.LOCAL
 
     @property
     def node_id(self) -> UUID | None:
@@ -157,7 +161,7 @@ def circumstances_of(starts: Sequence[Start]) -> list[Circumstances]:
         if node is not None and digest:
             first = not (launched or firsts[node.pk, digest] < began)
         # A trial's endpoint is made for it: that it serves the version for the first time says nothing.
-        if one.endpoint_name and digest and not is_trial(one.endpoint_name):
+        if one.endpoint_name and digest and not one.is_trial(one.endpoint_name):
             since = served.get(_served(one), _NEVER)
             new = not (was_served or since <= began)
         if one.endpoint_name and one.launch.restart_count == 0:

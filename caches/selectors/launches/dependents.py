@@ -16,7 +16,7 @@ from django.db import connection
 
 from caches.domain.launches.labels import NEW_NODE_SECONDS
 from caches.domain.launches.losses import HORIZON, REPLACES_WITHIN
-from caches.domain.launches.words import EventClass, LaunchState, MissReason, is_trial
+from caches.domain.launches.words import EventClass, LaunchState, MissReason
 from caches.models import Artifact, Launch, ModelVersion
 from caches.models.launches import NODE_LOST_REASONS
 from caches.selectors.launches.circumstances import Start, surroundings_of
@@ -112,7 +112,7 @@ def _wrong_versions(changed: Sequence[Start]) -> list[UUID]:
     keys = _earliest(
         ((one.launch.cluster_id, endpoint, digest), ready)
         for one, (_, digest, endpoint, _, ready, *_) in _both(changed)
-        if not is_trial(endpoint)
+        if not one.is_trial(endpoint)
     )
     return _found(_VERSIONS, keys)
 

@@ -20,6 +20,7 @@ from caches.domain.launches.sketch import Sketch, bucket_sql
 from caches.domain.launches.words import TRIAL_NAMES, TRIAL_PREFIX
 from caches.models import Launch, LaunchCount, LaunchHour
 from caches.selectors.launches.lists import TOLD_APART
+from controlplane.clusters.models import Cluster, ClusterType
 from controlplane.locks import transaction_lock
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -107,7 +108,7 @@ def _told_apart(cell: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
 def _grouped(cluster_id: UUID, starts: Sequence[datetime]) -> Iterable[Any]:
     """(hour, of trials, cell, state, reason, bucket, how many) of the launches of these hours."""
     with connection.cursor() as cursor:
-        cursor.execute(_GROUPED, [cluster_id, min(starts), max(starts) + HOUR, list(starts)])
+        cursor.execute(_GROUPED, [cluster_id, cluster_id, min(starts), max(starts) + HOUR, list(starts)])
         yield from cursor.fetchall()
 
 
@@ -148,7 +149,8 @@ _COUNTED = ("cluster_id", "step", "by", "start", "trial", *CELL, "launches", "re
 _COPY = f"COPY {LaunchCount._meta.db_table} ({', '.join(_COUNTED)}) FROM STDIN"
 _GROUPED = f"""
     SELECT date_trunc('hour', began_at, 'UTC') AS hour,
-           starts_with(endpoint_name, '{TRIAL_PREFIX}') AND endpoint_name ~ '{TRIAL_NAMES}' AS trial,
+           starts_with(endpoint_name, '{TRIAL_PREFIX}') AND endpoint_name ~ '{TRIAL_NAMES}'
+           AND (SELECT type = '{ClusterType.LOCAL}' FROM {Cluster._meta.db_table} WHERE id = %s) AS trial,
            {", ".join(CELL)}, state, miss_reason,
            {bucket_sql("ready_seconds")} AS bucket, count(*)
       FROM {Launch._meta.db_table}

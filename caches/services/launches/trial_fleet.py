@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from caches.selectors.trials import PREFIX
+from caches.domain.launches.words import TRIAL_NAME, TRIAL_NAMESPACE, is_trial
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import Conflict, NotFound
 from controlplane.clusters.local.fleet import LocalFleet
@@ -29,7 +28,6 @@ from controlplane.clusters.local.serving import (
 )
 from controlplane.clusters.models import Cluster
 
-_NAME = re.compile(rf"{PREFIX}[0-9a-f]{{8}}\Z")  # what somebody else calls trial-chat is his
 POOL = "trial"  # no pool of Hearth's selects it: nothing is warmed there
 SPARE = 1.5  # of the model's size: a node of a trial holds this model and no other
 LEAST_DISK = 64 * 1024 * 1024
@@ -94,7 +92,7 @@ def trials_left(cluster: Cluster, going_on: Collection[str]) -> list[str]:
     with fleet.store.read() as session:
         names = {one.name for one in endpoints_all(session)}
     names |= {row.node.name.rpartition("-")[0] for row in fleet.nodes()}
-    return sorted(name for name in names if _NAME.match(name) and name not in going_on)
+    return sorted(name for name in names if is_trial(f"{TRIAL_NAMESPACE}/{name}") and name not in going_on)
 
 
 def conditions(cluster: Cluster, *, name: str) -> Mapping[str, Any]:
@@ -102,7 +100,7 @@ def conditions(cluster: Cluster, *, name: str) -> Mapping[str, Any]:
     fleet = LocalFleet(Path(cluster.address))
     with fleet.store.read() as session:
         others = sum(one.labels[ENDPOINT_LABEL] != name for one in engines_all(session).values())
-    nodes = [row for row in fleet.nodes() if not row.node.name.startswith(PREFIX)]
+    nodes = [row for row in fleet.nodes() if not row.node.name.startswith(TRIAL_NAME)]
     return {
         "host": platform.node(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
