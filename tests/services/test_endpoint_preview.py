@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from django.conf import LazySettings
 
-from caches.models import Image, Model, ModelVersion, Pin, Rollout
+from caches.models import Image, Model, ModelVersion, Pin, PoolLoop, Rollout
+from caches.services.endpoints.asking import Answer
+from caches.services.endpoints.looking import worker_told
 from caches.services.endpoints.preview import EndpointPreview, endpoint_preview
 from caches.services.endpoints.versions import version_name
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.documents import SourceType
+from controlplane.clusters.models import ClusterType
 from controlplane.operations.models import Operation
 from controlplane.serving.models import Endpoint
 from tests import factories
@@ -106,13 +109,9 @@ def test_it_says_of_images_what_the_round_says(served: EndpointWorld) -> None:
     assert ("image", "The nodes of its pools are folders: they hold no images.") in told(served, **on)
 
 
-def test_it_says_when_nothing_would_be_served(served: EndpointWorld, settings: LazySettings) -> None:
+def test_it_says_when_nothing_would_be_served(served: EndpointWorld) -> None:
     served.version()
     assert told(served) == []
-    settings.AGENT_IMAGE = ""
-    assert [what for what, _ in told(served)] == ["endpoint"] and "HEARTH_AGENT_IMAGE" in told(served)[0][1]
-    settings.AGENT_IMAGE = "registry.invalid/hearth:1"
-
     factories.endpoint(of=served.world.cluster, kind="JumpStartModel", name="chat-small")
     [(what, why)] = told(served)
     assert what == "endpoint" and "JumpStartModel default/chat-small has this name" in why
@@ -121,6 +120,27 @@ def test_it_says_when_nothing_would_be_served(served: EndpointWorld, settings: L
     served.gateway.applied = None
     [(what, why)] = told(served)
     assert what == "endpoint" and "takes no endpoint documents" in why
+
+
+@pytest.mark.parametrize("here", ["", "registry.invalid/hearth:1"])
+def test_the_settings_of_the_worker_count_and_not_those_of_who_is_asked(
+    served: EndpointWorld, settings: LazySettings, here: str
+) -> None:
+    served.version()
+    settings.AGENT_IMAGE = here
+    cluster, rounds = served.world.cluster, PoolLoop.objects.filter(pool__cluster=served.world.cluster)
+    assert list(worker_told(cluster)) == [], "the local fleet has no use for it"
+    cluster.type = ClusterType.KUBERNETES
+    assert rounds.exists()
+
+    rounds.update(error="No node gets an agent, because HEARTH_AGENT_IMAGE is not set. Set it and restart the workers.")
+    [(what, why)] = told(served)
+    assert what == "endpoint" and "HEARTH_AGENT_IMAGE is not set" in why, "it has none, whatever is set here"
+    rounds.update(error="")
+    assert [one.answer for one in worker_told(cluster)] == ([] if here else [Answer.UNKNOWN])
+    assert told(served) == [], "what is not known is no obstacle"
+    rounds.update(agent_hash="a" * 64)
+    assert list(worker_told(cluster)) == []
 
 
 def test_it_leaves_what_serves_as_it_is(served: EndpointWorld, django_capture_on_commit_callbacks: Any) -> None:

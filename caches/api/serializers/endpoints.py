@@ -283,7 +283,9 @@ class ObstacleSerializer(serializers.Serializer[Any]):
 
 
 class FindingSerializer(serializers.Serializer[Any]):
-    about = serializers.ChoiceField(choices=["kinds", "object", "deployment", "image", "source", "room"])
+    about = serializers.ChoiceField(
+        choices=["kinds", "object", "deployment", "service", "image", "source", "worker", "room"]
+    )
     answer = serializers.ChoiceField(
         choices=[one.value for one in Answer], help_text="Unknown: nobody may say, or did in time"
     )

@@ -42,7 +42,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``about``: kinds, object, deployment, image, source or room. ``said`` is a sentence for people."""
+    """``about``: kinds, object, deployment, service, image, source, worker or room. ``said``: a sentence for people."""
 
     about: str
     answer: Answer

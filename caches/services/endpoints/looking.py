@@ -11,10 +11,11 @@ from caches.domain.endpoints.specs import EndpointSpec
 from caches.domain.images import NotAReference, parse_reference
 from caches.domain.plans import Plan
 from caches.domain.text import plural, size_text
-from caches.models import ModelVersion
+from caches.models import ModelVersion, PoolLoop
 from caches.services.endpoints import asking
 from caches.services.endpoints.asking import Answer, Finding, Question
 from caches.services.endpoints.images import registry_connection
+from caches.services.endpoints.refusals import NO_ENSURE_IMAGE
 from caches.services.endpoints.versions import place_to_ask
 from caches.services.images import resolver
 from caches.services.images.catalogue import at_registry
@@ -45,6 +46,19 @@ def answers(*, cluster: Cluster, spec: EndpointSpec, document: Mapping[str, Any]
         elif found is not None:
             questions[about] = found
     return (*asking.ask(questions, seconds=seconds).values(), *told.values())
+
+
+def worker_told(cluster: Cluster) -> Iterator[Finding]:
+    """Whether pods get their ensure step, as the worker said in its last rounds: its settings count, and not those of
+    the process that answers pages."""
+    if cluster.type == ClusterType.LOCAL:
+        return
+    rounds = PoolLoop.objects.filter(pool__cluster=cluster)
+    if rounds.filter(error__contains="HEARTH_AGENT_IMAGE is not set").exists():
+        yield Finding("worker", Answer.PROBLEM, NO_ENSURE_IMAGE)
+    elif not settings.AGENT_IMAGE and not rounds.exclude(agent_hash="").exists():
+        said = "Whether the worker has HEARTH_AGENT_IMAGE, which makes weights present in pods, is not known yet."
+        yield Finding("worker", Answer.UNKNOWN, said)
 
 
 def room(version: ModelVersion | None, plans: Sequence[Plan]) -> Iterator[Finding]:

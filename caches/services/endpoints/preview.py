@@ -20,14 +20,14 @@ from caches.services.endpoints.asking import Answer, Finding
 from caches.services.endpoints.documents import document_read
 from caches.services.endpoints.images import endpoint_image
 from caches.services.endpoints.jumpstart import served_spec
-from caches.services.endpoints.looking import answers, room
+from caches.services.endpoints.looking import answers, room, worker_told
 from caches.services.endpoints.pins import pin_ensure
 from caches.services.endpoints.rollouts import rollout_begin
-from caches.services.endpoints.serving import ensure_image, name_taken
+from caches.services.endpoints.serving import name_taken
 from caches.services.endpoints.versions import Registered, version_of
 from caches.services.pin_specs import PinSpec
 from caches.services.pins import pin_preview
-from controlplane.clusters.gateway import Conflict, NotApplicable, Refused
+from controlplane.clusters.gateway import Conflict, NotApplicable
 from controlplane.clusters.models import Cluster, ClusterType
 from controlplane.clusters.registry import gateway_for
 from controlplane.serving.models import Endpoint
@@ -60,7 +60,7 @@ def endpoint_preview(*, cluster: Cluster, document: Mapping[str, Any]) -> Endpoi
     for a few seconds, but for what takes an endpoint's token. Invalid with every field that is refused."""
     reading, spec = document_read(document)
     targets, now = cache_targets(cluster, spec), timezone.now()
-    findings = answers(cluster=cluster, spec=spec, document=document)
+    findings = (*answers(cluster=cluster, spec=spec, document=document), *worker_told(cluster))
     registered = Registered()
     if not any(one.about == "source" and one.answer is Answer.UNKNOWN for one in findings):
         with _undone():
@@ -105,8 +105,7 @@ def _rounds(
 ) -> Iterator[Obstacle]:
     try:
         name_taken(namesake(endpoint))
-        ensure_image()
-    except (Conflict, Refused) as error:
+    except Conflict as error:
         yield Obstacle("endpoint", str(error))
     if version is not None and spec.cache.weights and targets.pools:
         pinned = pin_ensure(endpoint=endpoint, spec=spec, version=version, targets=targets)

@@ -6,6 +6,7 @@ from caches.domain.endpoints.specs import GROUP
 from controlplane.clusters.gateway import Forbidden, GatewayError
 
 BINDINGS = "Create the role bindings of Hearth in the endpoint's namespace (docs/tutorial.md, step 4)."
+NO_ENSURE_IMAGE = "HEARTH_AGENT_IMAGE is not set, so that no pod can make its weights present."
 KINDS = "Apply deploy/endpoints again: its role hearth-endpoint-kinds allows it."
 
 

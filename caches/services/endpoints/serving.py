@@ -24,6 +24,7 @@ from caches.services.endpoints.images import EndpointImage, endpoint_image
 from caches.services.endpoints.jumpstart import served_spec
 from caches.services.endpoints.pins import Pinned, pin_ensure, pins_release
 from caches.services.endpoints.reconnecting import connection_follow, connection_said, is_whole
+from caches.services.endpoints.refusals import NO_ENSURE_IMAGE
 from caches.services.endpoints.rollouts import rollout_begin, rollout_step, serving
 from caches.services.endpoints.tokens import token_follow
 from caches.services.endpoints.versions import Registered, base_place, version_of
@@ -63,7 +64,7 @@ def own_name(endpoint: Endpoint) -> EndpointName:
 def ensure_image() -> str:
     """What the ensure step of pods runs; Refused where nobody configured it."""
     if not settings.AGENT_IMAGE:
-        raise Refused("HEARTH_AGENT_IMAGE is not set, so that no pod can make its weights present.")
+        raise Refused(NO_ENSURE_IMAGE)
     return str(settings.AGENT_IMAGE)
 
 
