@@ -9,7 +9,7 @@ from caches.domain.board import Board
 from caches.domain.capacity import Ledger
 from caches.domain.plans import Protection, Refusal
 from caches.domain.pool_view import PinView
-from caches.domain.text import minute_text, size_text
+from caches.domain.text import second_text, size_text
 from controlplane.clusters.documents import NodeState, Reason
 
 _WORDS = {
@@ -42,8 +42,8 @@ def refuse(board: Board, pin: PinView, ledger: Ledger, need: int) -> None:
         detail += f", and evicting all that may go would free only {size_text(could_go)} more"
     next_step = _next_step(board, pin, ledger, need, free - reserved + could_go)
     if until is not None:
-        detail += f"; until {minute_text(until)} the eviction grace or a hold keeps what would make the room"
-        next_step = f"Wait until {minute_text(until)}: enough may go on {node.name} then. Or: {next_step}"
+        detail += f"; until {second_text(until)} the eviction grace or a hold keeps what would make the room"
+        next_step = f"Wait until {second_text(until)}: enough may go on {node.name} then. Or: {next_step}"
     board.refusals[place] = Refusal(
         node=node.name,
         node_uid=node.uid,

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from caches.domain.gating import Gate, GateState
-from caches.domain.text import minute_text
+from caches.domain.text import second_text
 
 
 class RolloutState(StrEnum):
@@ -190,7 +190,7 @@ def _holding(facts: RolloutFacts) -> Step:
 
 def held_message(until: datetime) -> str:
     """What is said while the version before is held."""
-    return f"The version before is kept until {minute_text(until)}."
+    return f"The version before is kept until {second_text(until)}."
 
 
 def _sentence(text: str) -> str:

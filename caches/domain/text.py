@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 
 def size_text(count: int) -> str:
@@ -21,9 +21,9 @@ def time_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def minute_text(moment: datetime) -> str:
-    """The first full minute that is not before the moment: an end that is printed so has come when it is reached."""
-    return time_text(moment + timedelta(seconds=59, microseconds=999_999))
+def second_text(moment: datetime) -> str:
+    """A moment in UTC to the second, as titles on pages have it: nobody comes a minute too soon for an end."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def plural(count: int, word: str) -> str:

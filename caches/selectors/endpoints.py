@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from django.db.models import OuterRef, QuerySet, Subquery
@@ -12,12 +12,13 @@ from django.utils import timezone
 from caches.domain.demand import selects
 from caches.domain.endpoints.options import GatePolicy
 from caches.domain.endpoints.specs import GROUP, EndpointSpec, read_endpoint
-from caches.domain.gating import Gate, Target, gate
+from caches.domain.gating import Gate, GateState, Target, gate
 from caches.domain.rollouts import FINAL
-from caches.domain.text import plural
+from caches.domain.text import plural, second_text
 from caches.models import Artifact, CacheEntry, Pin, Rollout
 from caches.selectors.endpoint_targets import cache_targets, gate_targets
 from caches.selectors.nodes import Targets, silent_nodes
+from controlplane.audit.models import AuditEvent
 from controlplane.clusters.documents import Action, EntryState
 from controlplane.clusters.models import Node
 from controlplane.errors import Missing
@@ -167,10 +168,22 @@ class RolloutGate:
 
 
 def rollout_gate(rollout: Rollout, nodes: Sequence[Target]) -> RolloutGate | None:
-    """The gate over ``nodes`` (rollout_nodes); None where it waits for none: nothing is warmed for it, or it ended."""
+    """The gate over ``nodes`` (rollout_nodes); None where it waits for none: nothing is warmed for it, or it ended.
+    One that opened stays open, whatever became of the nodes since."""
     spec = _spec(rollout.endpoint)
     if not nodes or spec is None or rollout.state in FINAL:
         return None
     policy, now = spec.options.gate, timezone.now()
     began = rollout.warming_at or now
-    return RolloutGate(policy, gate(policy.type, policy.value, nodes, started_at=began, now=now))
+    stands = gate(policy.type, policy.value, nodes, started_at=began, now=now)
+    if rollout.opened_at is not None:
+        since = f"since {second_text(rollout.opened_at)}. {_opened_words(rollout)}".rstrip()
+        stands = replace(stands, state=GateState.OPEN, reason=since)
+    return RolloutGate(policy, stands)
+
+
+def _opened_words(rollout: Rollout) -> str:
+    """What was said when its gate opened; "" of one that had nothing to wait for."""
+    rows = AuditEvent.objects.filter(object_type="rollout", object_id=str(rollout.pk), action="rollout.switching")
+    said = rows.order_by("-at").values_list("after", flat=True).first()
+    return str((said or {}).get("message") or "")

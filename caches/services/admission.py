@@ -11,7 +11,7 @@ from django.utils import timezone
 from caches.domain.gating import GateState, GateType, Target, gate
 from caches.domain.planning import plan
 from caches.domain.plans import Plan, Refusal
-from caches.domain.text import minute_text, plural, size_text
+from caches.domain.text import plural, second_text, size_text
 from caches.models import Artifact, CacheEntry, ModelVersion, Pin
 from caches.selectors.entries import artifact_name
 from caches.selectors.image_demand import holds_images, image_of
@@ -157,4 +157,4 @@ def _enough_later(refusals: Sequence[Refusal]) -> str:
     ends = [refusal.until for refusal in refusals if refusal.until is not None]
     if len(ends) < len(refusals):
         return ""
-    return f" Until {minute_text(max(ends))} the eviction grace or a hold keeps what would make the room."
+    return f" Until {second_text(max(ends))} the eviction grace or a hold keeps what would make the room."

@@ -13,12 +13,13 @@ from django.utils import timezone
 
 from caches.domain.endpoints.options import LONGEST_HOLD_SECONDS
 from caches.domain.rollouts import FINAL, RolloutState
-from caches.domain.text import minute_text
+from caches.domain.text import second_text
 from caches.forms import RolloutHoldForm
 from caches.models import Rollout
 from caches.selectors.endpoints import rollout_gate, rollout_get, rollout_nodes, rollout_warmth, waited_for
 from caches.selectors.rollout_sides import hold_words
 from caches.services.endpoints.documents import rollout_rollback
+from caches.services.endpoints.going_back import rollback_preview
 from caches.services.endpoints.rollout_holds import rollout_hold
 from caches.services.endpoints.rollouts import rollout_release
 from caches.views.base import curl, readable, show, user_of
@@ -68,7 +69,7 @@ def hold(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
                         raise
                     form.take(error.errors, error.detail)
                 else:
-                    messages.success(request, f"What rollout {row.number} replaced is kept until {minute_text(until)}.")
+                    messages.success(request, f"What rollout {row.number} replaced is kept until {second_text(until)}.")
                     return redirect("endpoint", row.endpoint_id)
     context = {
         "form": form,
@@ -84,7 +85,7 @@ def rollback(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
     row = _allowed(request, rollout_id)
     if request.method == "POST":
         return once(request, lambda: _rolled_back(request, row))
-    context = {"warm": rollout_warmth(row), "form_key": fresh_key()}
+    context = {"warm": rollout_warmth(row), "form_key": fresh_key(), "preview": rollback_preview(rollout=row)}
     title = f"Go back to rollout {row.number}"
     return _page(request, "pages/rollout_rollback.html", row, title, "rollback", context)
 

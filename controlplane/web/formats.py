@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 NOTHING = "—"
 _UNITS = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024))
@@ -57,18 +58,29 @@ def duration_text(seconds: float | None) -> str:
 
 
 def age_text(at: datetime | None, now: datetime) -> str:
-    """ "4 s ago" or "in 3 m 12 s"; "now" within a second."""
+    """ "4 s ago" or "in 1 h 59 min": what is to come in two units from an hour on; "now" within a second."""
     if at is None:
         return NOTHING
     gap = now - at
     if abs(gap) < timedelta(seconds=1):
         return "now"
-    words = _coarse(abs(gap).total_seconds())
-    return f"{words} ago" if gap > timedelta(0) else f"in {words}"
+    seconds = abs(gap).total_seconds()
+    if gap > timedelta(0):
+        return f"{_coarse(seconds)} ago"
+    return f"in {_coming(seconds)}"
+
+
+def _coming(seconds: float) -> str:
+    """Nearly two hours are not one; minutes stand alone, as seconds beside them would jitter on every page."""
+    for (unit, size), (less, part) in pairwise(_SPANS[:-1]):
+        if seconds >= size:
+            left = int(seconds % size // part)
+            return f"{int(seconds // size)} {unit}" + (f" {left} {less}" if left else "")
+    return _coarse(seconds)
 
 
 def _coarse(seconds: float) -> str:
-    """One unit for an age, two for the near future would jitter: pages refresh it every second."""
+    """One unit: pages refresh it every second."""
     for unit, size in _SPANS:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"

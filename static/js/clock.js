@@ -6,9 +6,14 @@ export function age(at, now = Date.now()) {
   const gap = (now - at) / 1000;
   const size = Math.abs(gap);
   if (size < 1) return "now";
-  const [unit, span] = SPANS.find(([, seconds]) => size >= seconds);
+  const first = SPANS.findIndex(([, seconds]) => size >= seconds);
+  const [unit, span] = SPANS[first];
   const words = `${Math.floor(size / span)} ${unit}`;
-  return gap > 0 ? `${words} ago` : `in ${words}`;
+  if (gap > 0) return `${words} ago`;
+  // What is to come is said in two units from an hour on: nearly two hours are not one.
+  const [less, part] = SPANS[first + 1] ?? ["s", 1];
+  const left = span >= 3600 ? Math.floor((size % span) / part) : 0;
+  return left ? `in ${words} ${left} ${less}` : `in ${words}`;
 }
 
 export function tick(root = document) {

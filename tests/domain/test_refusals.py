@@ -26,10 +26,10 @@ def test_it_says_until_when_the_grace_keeps_the_room() -> None:
     assert refusal.until == NOW + 6.5 * MINUTE
     assert refusal.detail == (
         "needs 60 GiB; 40 GiB are free under the high watermark of 100% of 100 GiB, 0 B of them are reserved; "
-        "until 2026-03-04 12:07 UTC the eviction grace or a hold keeps what would make the room"
+        "until 2026-03-04 12:06:30 UTC the eviction grace or a hold keeps what would make the room"
     )
     assert refusal.next_step == (
-        "Wait until 2026-03-04 12:07 UTC: enough may go on n then. Or: Free 20 GiB on n (there are 60 GiB used or "
+        "Wait until 2026-03-04 12:06:30 UTC: enough may go on n then. Or: Free 20 GiB on n (there are 60 GiB used or "
         "ready too recently), raise this pin's priority, or choose other nodes."
     )
 

@@ -82,7 +82,7 @@ def test_it_takes_one_step(given_facts: RolloutFacts, state: RolloutState, reaso
 def test_a_hold_ends_at_the_time_it_says() -> None:
     step = advance(facts(S.SWITCHING, workload=SERVES, has_predecessor=True, hold_seconds=90))
     assert step.held_until == NOW + timedelta(seconds=90)
-    assert "00:02 UTC" in step.message
+    assert "00:01:30 UTC" in step.message
 
 
 @pytest.mark.parametrize(

@@ -145,8 +145,8 @@ def test_who_unpinned_to_make_room_is_told_until_when_the_hold_keeps_it(pool: No
     CacheEntry.objects.filter(node__name="n2").update(hold_until=datetime(2099, 1, 1, 0, 0, 1, tzinfo=UTC))
     with pytest.raises(CapacityClash) as refused:
         pinned(pool, actor, 500)
-    assert refused.value.next_step.startswith("Wait until 2099-01-01 00:01 UTC: enough may go on n2 then. Or: Free ")
-    assert "Until 2099-01-01 00:01 UTC the eviction grace or a hold keeps" in refused.value.detail
+    assert refused.value.next_step.startswith("Wait until 2099-01-01 00:00:01 UTC: enough may go on n2 then. Or: Free ")
+    assert "Until 2099-01-01 00:00:01 UTC the eviction grace or a hold keeps" in refused.value.detail
     pool.nodes.filter(name="n2").update(capacity_bytes=100 * MIB)  # waiting does not help there
     with pytest.raises(CapacityClash) as refused:
         pinned(pool, actor, 500)

@@ -51,6 +51,19 @@ def test_it_shows_the_gate_and_which_nodes_hold_it_up_and_why(served: EndpointWo
     assert "Open the gate" not in text, "a viewer changes nothing"
 
 
+def test_a_gate_that_opened_stays_open_whatever_its_nodes_do(served: EndpointWorld, victor: Client) -> None:
+    served.version()
+    served.apply()
+    served.round()
+    served.warm("n1", "n2")
+    served.round()
+    assert served.rollout.state == "Switching" and served.rollout.opened_at is not None
+    CacheEntry.objects.filter(node__name="n2").update(state="Failed", reason=Reason.ACCESS_DENIED)
+    text = " ".join(shown(served, victor).split())
+    opened = f"Open since {served.rollout.opened_at:%Y-%m-%d %H:%M:%S} UTC. 2 nodes ready, 2 required."
+    assert opened in text and "Ready now 1 of 2 required" in text and "Closed" not in text and "n2 Failed" in text
+
+
 def test_it_shows_what_serves_beside_what_comes(served: EndpointWorld, olga: Client) -> None:
     first = served.version()
     served.apply()

@@ -79,7 +79,10 @@ def test_it_writes_durations(seconds: float | None, text: str) -> None:
         (timedelta(seconds=4), "4 s ago"),
         (timedelta(minutes=3, seconds=12), "3 min ago"),
         (timedelta(hours=30), "1 d ago"),
-        (-timedelta(minutes=7), "in 7 min"),
+        (-timedelta(minutes=7, seconds=50), "in 7 min"),
+        (-timedelta(hours=1, minutes=59, seconds=52), "in 1 h 59 min"),
+        (-timedelta(hours=2, seconds=52), "in 2 h"),
+        (-timedelta(hours=47, minutes=59), "in 1 d 23 h"),
     ],
 )
 def test_it_writes_ages(gap: timedelta, text: str) -> None:
