@@ -16,6 +16,7 @@ WORTH_WORDS = {
     Worth.YES: ("Ready", "worth it"),
     Worth.NOT_YET: ("Partial", "not yet"),
     Worth.NO: ("Degraded", "not worth it"),
+    Worth.ELSEWHERE: ("Unknown", "differs elsewhere"),
     Worth.EXPECTED: ("Pending", "not cached"),
     Worth.UNKNOWN: ("Unknown", "not enough launches"),
 }
@@ -45,8 +46,8 @@ def worth_sentence(report: VersionReport) -> str:
     """Whether caching was worth it for this version, in a sentence or two with the numbers."""
     judged, counted = report.judged, report.counted
     if judged.worth is Worth.EXPECTED:
-        return f"Nobody pinned it. {_expected(judged, counted.launches)}"
-    hits = f"{judged.hits} of {judged.known} launches hit" if judged.known else "nobody measured what launches found"
+        return f"Nobody pinned it. {_expected(judged, counted.launches - counted.hits)}"
+    hits = _hits(report)
     if judged.basis is Basis.NONE or judged.hit_saving_seconds is None:
         return f"{_sentence(hits)}. There is nothing to compare them with."
     saving = judged.hit_saving_seconds
@@ -58,6 +59,7 @@ def worth_sentence(report: VersionReport) -> str:
         Worth.YES: f"Worth it: {hits}; {told}, {duration_text(judged.saved_seconds)} in all",
         Worth.NOT_YET: f"Not yet: {hits}; {told}, but it takes {_break_even(judged)} to pay for the transfers",
         Worth.NO: f"Not worth it: {hits}, and {told}",
+        Worth.ELSEWHERE: f"Not told by these launches: {hits}, and {told}; the difference is in {_elsewhere(judged)}",
         Worth.UNKNOWN: f"Not enough launches to be sure (it takes 20 hits and 20 without): {hits}; {told}",
     }[judged.worth]
     return f"{verdict}. {cost_sentence(report.cost)}"
@@ -105,6 +107,21 @@ def _expected(judged: Judged, launches: int) -> str:
         f"Its launches fetch their weights in {duration_text(judged.fetch_seconds)} (median): a cache would save about "
         f"that at each launch, {duration_text(whole)} for the {launches} of this time."
     )
+
+
+def _hits(report: VersionReport) -> str:
+    """As the table counts them; since the pin apart, where some were before and all were looked at."""
+    counted, judged = report.counted, report.judged
+    if not (known := counted.hits + counted.missed):
+        return "nobody measured what launches found"
+    hits, since = judged.since_pinned
+    whole = 0 < since < judged.known and report.drawn >= counted.ready
+    return f"{counted.hits} of {known} launches hit" + (f" ({hits} of {since} since it was pinned)" if whole else "")
+
+
+def _elsewhere(judged: Judged) -> str:
+    phase, seconds = judged.elsewhere or (None, 0.0)
+    return f"{phase_words(phase)} ({signed(seconds)} in hits), which is not what caching does"
 
 
 def _break_even(judged: Judged) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from caches.domain.launches.attribution import Point
 from caches.domain.launches.comparison import Sample
+from caches.domain.launches.words import Phase
 from caches.domain.launches.worth import Basis, Cost, Judged, Worth, judge
 from tests.domain.launches import T0
 
@@ -59,6 +60,56 @@ def test_without_launches_before_those_that_missed_stand_for_them() -> None:
     assert (found.basis, found.worth, len(found.without)) == (Basis.MISSES, Worth.YES, 25)
 
 
+def test_a_hit_is_never_without_a_cache_whenever_it_was() -> None:
+    """Copies that were there before anybody pinned them."""
+    found = judged(
+        points(28, 29, missed=False, hours=-9), points(2, 300, missed=True, hours=-9),
+        points(29, 41, missed=False), points(8, 300, missed=True),
+    )  # fmt: skip
+    assert (found.basis, found.hits, found.known, len(found.without)) == (Basis.MISSES, 57, 67, 10)
+    assert len(found.with_cache) == 65
+    assert found.hit_saving_seconds is not None and found.saved_seconds == 57 * found.hit_saving_seconds
+    before = judged(points(28, 29, missed=False, hours=-9), points(20, 300, missed=None, hours=-9))
+    assert (before.basis, len(before.without), before.worth) == (Basis.BEFORE, 20, Worth.YES)
+
+
+def loaded(count: int, fetch: float, load: float, *, missed: bool | None, hours: float = 1) -> list[Point]:
+    """Launches that fetch and load for about so long, and do nothing else."""
+    random = Random(count)
+    made = []
+    for number in range(count):
+        phases = (None, None, fetch * random.gauss(1, 0.02), None, load * random.gauss(1, 0.02), None, None)
+        length = sum(one or 0.0 for one in phases)
+        made.append(Point(T0 + hours * HOUR + timedelta(seconds=number), Sample(length, phases), missed))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("fetch", "load", "worth"),
+    [
+        (1, 52, Worth.ELSEWHERE),  # it loads longer than before, which no cache does
+        (1, 46, Worth.YES),  # a little longer, and sooner all the same
+        (25, 40, Worth.NO),  # a cache that is slower than what it caches
+        (10, 40, Worth.NO),  # and one that changes nothing
+        (25, 46, Worth.NO),  # the fetch is most of it
+    ],
+)
+def test_what_no_cache_spares_is_not_held_against_it(fetch: float, load: float, worth: Worth) -> None:
+    groups = loaded(30, 10, 40, missed=None, hours=-9), loaded(40, fetch, load, missed=False)
+    found = judged(*groups, cost=Cost())
+    assert found.worth is worth
+    phase, seconds = found.elsewhere or (None, 0.0)
+    expected = (Phase.WEIGHTS_LOAD, 12) if worth is Worth.ELSEWHERE else (None, 0)
+    assert (phase, round(seconds / 3) * 3) == expected
+
+
+def test_all_hits_are_saved_on_although_a_part_is_looked_at() -> None:
+    group = [*points(30, 300, missed=None, hours=-9), *points(40, 40, missed=False)]
+    found = judge(group, pinned_at=PINNED, cost=cost(4, 5000), ready_hits=400)
+    assert found.worth is Worth.YES
+    assert found.hit_saving_seconds is not None and found.saved_seconds == 400 * found.hit_saving_seconds
+
+
 def test_a_p95_that_did_not_move_is_not_said_to_have() -> None:
     """A tenth of the launches still misses: the median is saved, the p95 is what it was."""
     found = judged(points(100, 300, missed=None, hours=-9), points(90, 40, missed=False), points(10, 300, missed=True))
@@ -88,7 +139,7 @@ def test_a_model_that_nobody_pinned_would_save_its_fetch() -> None:
     found = judged(points(30, 300, missed=True, fetch=250.0), points(5, 50, missed=False, fetch=0.1), pinned=False)
     assert (found.basis, found.worth) == (Basis.PHASES, Worth.EXPECTED)
     assert found.fetch_seconds == 250.0
-    assert (found.with_cache, len(found.without)) == ((), 35)
+    assert (len(found.with_cache), len(found.without), found.hits) == (5, 30, 5), "a hit had a cache, pinned or not"
     unmeasured = judged(points(30, 300, missed=True), pinned=False)
     assert (unmeasured.worth, unmeasured.fetch_seconds) == (Worth.EXPECTED, None)
 

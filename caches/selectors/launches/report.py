@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -43,6 +43,7 @@ class Counted:
     ended: int = 0
     hits: int = 0
     missed: int = 0
+    ready_hits: int = 0
 
     def __add__(self, other: Counted) -> Counted:
         return Counted(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
@@ -79,18 +80,16 @@ def launch_report(selection: Selection, *, targets: Targets = None) -> Report:
     points = _points(selection, targets, {key: counted[key].ready for key in listed})
     pinned, costs = _pinned(digests, targets), _costs(digests, selection, targets)
     versions = tuple(
-        VersionReport(
-            name,
-            digest,
-            pinned.get(digest),
-            counted[name, digest],
-            costs.get(digest, Cost()),
-            judge(points[name, digest], pinned_at=pinned.get(digest), cost=costs.get(digest, Cost())),
-            len(points[name, digest]),
-        )
-        for name, digest in listed
+        _version(key, counted[key], points[key], pinned.get(key[1]), costs.get(key[1], Cost())) for key in listed
     )
     return Report(selection, versions, launches_scaling(selection, targets=targets), len(counted) - len(listed))
+
+
+def _version(
+    key: Key, counted: Counted, points: Sequence[Point], pinned_at: datetime | None, cost: Cost
+) -> VersionReport:
+    judged = judge(points, pinned_at=pinned_at, cost=cost, ready_hits=counted.ready_hits)
+    return VersionReport(*key, pinned_at, counted, cost, judged, len(points))
 
 
 def launches_scaling(selection: Selection, *, targets: Targets = None) -> ScaleOut:
@@ -116,7 +115,8 @@ def _counted(selection: Selection, targets: Targets) -> Mapping[Key, Counted]:
     for (name, digest, weights), one in totals_by(selection, targets, ("version_name", "digest", "weights")).items():
         hits = one.launches if weights == Cached.HIT else 0
         missed = one.launches if weights in (Cached.MISS, Cached.PARTIAL) else 0
-        found[name, digest] += Counted(one.launches, one.ready, one.ended, hits, missed)
+        ready = one.ready if weights == Cached.HIT else 0
+        found[name, digest] += Counted(one.launches, one.ready, one.ended, hits, missed, ready)
     return found
 
 
