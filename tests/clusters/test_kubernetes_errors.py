@@ -155,3 +155,11 @@ def test_it_reads_an_error_that_a_watch_tells(document: dict[str, Any], kind: ty
 
 def test_it_needs_no_year_to_pass_for_a_date() -> None:
     assert retry_after((NOW + timedelta(days=400)).strftime("%a, %d %b %Y %H:%M:%S GMT"), NOW) == LONGEST_RETRY_SECONDS
+
+
+def test_the_fields_of_a_persons_document_are_not_hearths() -> None:
+    cause = (".spec.worker.image", 'conflict with "kubectl-client-side-apply" using x/v1')
+    path = "/apis/inference.sagemaker.aws.amazon.com/v1/namespaces/default/inferenceendpointconfigs/chat"
+    error = refused(409, conflict_between(cause), path=path)
+    assert str(error) == ("kubectl-client-side-apply holds spec.worker.image, which this would change; apply it there.")
+    assert "writes what is Hearth's: spec.worker.image" in str(refused(409, conflict_between(cause)))

@@ -170,7 +170,9 @@ def test_the_pages_account_asks_what_a_document_would_do_and_changes_nothing(gua
         path = f"{API}/namespaces/default/{names.CONFIGS}"
         guarded.admin.apply(f"{path}/chat-small", CONFIG, manager="kubectl")
         changed = {**CONFIG, "spec": {**CONFIG["spec"], "modelName": "another"}}
-        assert asked(changed)["object"][0] == "Problem" and "kubectl holds fields" in asked(changed)["object"][1]
+        assert (
+            asked(changed)["object"][0] == "Problem" and "kubectl holds spec.modelName" in asked(changed)["object"][1]
+        )
         for write in (
             lambda: gateway.apply_endpoint(CONFIG),
             lambda: gateway.client.merge(f"{path}/chat-small", {"spec": {"replicas": 9}}, manager="x"),

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
+import shlex
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+import yaml
+from django.conf import LazySettings
 from django.test import Client
 from django.utils import timezone
 
 from caches.models import Rollout
 from controlplane.audit.models import AuditEvent
+from controlplane.clusters.gateway import Conflict
+from controlplane.clusters.models import ClusterType
+from controlplane.clusters.registry import override_gateway
 from controlplane.operations.models import Operation
 from controlplane.serving.models import Endpoint
 from tests import factories
 from tests.domain.endpoints import config
+from tests.services.endpoints import ServingGateway, unreachable
 from tests.views.conftest import Stage
 from tests.views.reading import Page
 
@@ -162,3 +173,38 @@ def test_going_back_says_whether_it_is_warm_and_is_asked_for_once(held: Rollout,
     assert "s3://models/old" in page.text and "Weights: not known" in " ".join(page.text.split())
     first, second = (olga.post(address, {"form_key": key}) for _ in range(2))
     assert first["Location"] == second["Location"] and Operation.objects.filter(kind="EndpointApply").count() == 1
+
+
+def test_going_back_is_asked_of_the_cluster_before(
+    held: Rollout, olga: Client, tmp_path: Path, settings: LazySettings
+) -> None:
+    assert held.previous is not None
+    address, cluster = f"/rollouts/{held.previous.pk}/rollback", held.endpoint.cluster
+    document = config(spec__worker__image="new:2")["spec"]
+    Endpoint.objects.filter(pk=held.endpoint_id).update(document=document)
+    parts = {"modelSourceConfig": {"modelSourceType": "s3"}, "worker": {"image": "it's-old:1"}}
+    Rollout.objects.filter(pk=held.previous.pk).update(parts=parts)
+    type(cluster).objects.update(type=ClusterType.KUBERNETES)
+    settings.DRY_RUN_SECONDS = 30.0
+    gateway = ServingGateway(tmp_path)
+    override_gateway(cluster.pk, gateway)
+    try:
+        gateway.applied = []
+        assert "brings it there" in words(olga, address)
+        gateway.problem = unreachable()
+        unknown = words(olga, address)
+        assert "is not known: The API server does not answer" in unknown and "would be refused" not in unknown
+        gateway.problem = Conflict("kubectl holds spec.worker.image, which this would change.", ("kubectl",))
+        answer = olga.get(address)
+    finally:
+        override_gateway(cluster.pk, None)
+    page = Page(answer.content)
+    assert "brings it there" not in page.text and "kubectl holds spec.worker.image" in page.text
+    assert not [one for one in page.page.all("button") if "danger" in one.attrs.get("class", "")]
+    command = next(one.text for one in page.page.all("pre") if one.text.startswith("kubectl patch"))
+    *way, patch = shlex.split(command)
+    assert way[2:6] == ["inferenceendpointconfig", held.endpoint.name, "--namespace", held.endpoint.namespace]
+    gone = {name: None for name in document["modelSourceConfig"] if name != "modelSourceType"}
+    assert json.loads(patch) == {"spec": {"modelSourceConfig": gone, "worker": {"image": "it's-old:1"}}}
+    [fields] = re.findall(r'<pre id="fields">(.*?)</pre>', answer.content.decode(), re.DOTALL)
+    assert yaml.safe_load(html.unescape(fields)) == json.loads(patch)

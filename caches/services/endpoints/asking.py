@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from caches.services.connections import connection_source
+from caches.services.endpoints.refusals import held_by_others
 from caches.services.endpoints.versions import Place
 from caches.services.images.resolver import ImageResolver
 from controlplane.clusters.endpoints import EndpointOwner
@@ -47,6 +48,7 @@ class Finding:
     about: str
     answer: Answer
     said: str
+    held_by: tuple[str, ...] = ()  # who writes the fields that would change
 
 
 Question = Callable[[], Finding]
@@ -102,8 +104,7 @@ def object_question(gateway: ClusterGateway, document: Mapping[str, Any]) -> Que
         try:
             gateway.apply_endpoint(document, dry_run=True)
         except Conflict as error:
-            held = ", ".join(error.managers) or "somebody else"
-            return Finding("object", Answer.PROBLEM, f"{held} holds fields that this would change: {error}"[:500])
+            return Finding("object", Answer.PROBLEM, held_by_others(error)[:500], error.managers)
         except (NotFound, NotApplicable) as error:
             return Finding("object", Answer.PROBLEM, str(error)[:500])
         except Refused as error:

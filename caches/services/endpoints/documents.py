@@ -15,6 +15,7 @@ from caches.domain.endpoints.specs import EndpointReading, EndpointSpec, read_en
 from caches.models import Rollout
 from caches.selectors.image_demand import held_reference
 from caches.services.endpoints.cache import cache_apply
+from caches.services.endpoints.refusals import held_by_others
 from controlplane.audit.services import Actor, audit_write
 from controlplane.clusters.gateway import Conflict, GatewayError, NotApplicable, NotFound, Refused
 from controlplane.clusters.models import Cluster
@@ -81,6 +82,13 @@ def endpoint_apply(*, actor: Actor, cluster: Cluster, document: Mapping[str, Any
 def rollout_rollback(*, actor: Actor, rollout_id: UUID) -> Operation:
     """Have the endpoint's document ask for what this rollout served. Clash when it does so already."""
     row = Rollout.objects.select_related("endpoint__cluster", "resolved_image").filter(pk=rollout_id).first()
+    document = rollback_document(row)
+    assert row is not None
+    return endpoint_apply(actor=actor, cluster=row.endpoint.cluster, document=document)
+
+
+def rollback_document(row: Rollout | None) -> dict[str, Any]:
+    """The endpoint's document as it asks for what this rollout served. Clash when it does so already."""
     if row is None or not row.parts:
         raise Clash(
             "rollout:user:nothing-to-go-back-to",
@@ -104,8 +112,7 @@ def rollout_rollback(*, actor: Actor, rollout_id: UUID) -> Operation:
         )
     metadata = {"name": endpoint.name, "namespace": endpoint.namespace, "annotations": endpoint.annotations}
     version = "inference.sagemaker.aws.amazon.com/v1"
-    document = {"apiVersion": version, "kind": endpoint.kind, "metadata": metadata, "spec": body}
-    return endpoint_apply(actor=actor, cluster=endpoint.cluster, document=document)
+    return {"apiVersion": version, "kind": endpoint.kind, "metadata": metadata, "spec": body}
 
 
 def _start(actor: Actor, cluster: Cluster, document: Mapping[str, Any], spec: EndpointSpec) -> Operation:
@@ -152,10 +159,9 @@ def endpoint_apply_step(*, operation_id: UUID) -> bool:
     except Clash as error:
         problem = error
     except Conflict as error:
-        held = ", ".join(error.managers) or "somebody else"
         problem = Clash(
             "endpoint:user:held-by-others",
-            f"{held} holds fields that this would change: {error}",
+            held_by_others(error),
             next_step="Change them where they are kept, for instance with kubectl apply; nothing is taken by force.",
         )
     except (Refused, NotApplicable, NotFound) as error:

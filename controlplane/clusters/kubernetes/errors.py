@@ -19,7 +19,7 @@ from controlplane.clusters.gateway import (
     Throttled,
     Unreachable,
 )
-from controlplane.clusters.kubernetes.names import GROUP
+from controlplane.clusters.kubernetes.names import ENDPOINT_GROUP, GROUP
 
 
 class Invalid(Refused):
@@ -55,7 +55,7 @@ def refusal(
     if status == 404:
         return _not_found(document, path, said)
     if status == 409:
-        return _conflict(document, said)
+        return _conflict(document, path, said)
     if status == 410 or _causes(document, "ResourceVersionTooLarge") or "Too large resource version" in message:
         return Gone(said)
     if status >= 500 and not _UNTYPED.search(message):
@@ -107,7 +107,7 @@ def _not_found(document: Mapping[str, Any], path: str, said: str) -> NotFound:
     return NotFound(said)
 
 
-def _conflict(document: Mapping[str, Any], said: str) -> Conflict:
+def _conflict(document: Mapping[str, Any], path: str, said: str) -> Conflict:
     held = _causes(document, "FieldManagerConflict")
     if not held:
         return Conflict(said)
@@ -115,7 +115,10 @@ def _conflict(document: Mapping[str, Any], said: str) -> Conflict:
     fields = sorted({str(cause.get("field", "")).lstrip(".") for cause in held})
     more = f" and {len(fields) - 5} more" if len(fields) > 5 else ""
     who = ", ".join(managers) or "somebody else"
-    return Conflict(f"{who} writes what is Hearth's: {', '.join(fields[:5])}{more}.", tuple(managers))
+    named = f"{', '.join(fields[:5])}{more}"
+    if f"/apis/{ENDPOINT_GROUP}/" in path:  # a person's document, which Hearth only changes on request
+        return Conflict(f"{who} holds {named}, which this would change; apply it there.", tuple(managers))
+    return Conflict(f"{who} writes what is Hearth's: {named}.", tuple(managers))
 
 
 def _causes(document: Mapping[str, Any], reason: str) -> list[Mapping[str, Any]]:
