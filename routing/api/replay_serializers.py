@@ -32,7 +32,7 @@ class ReplayShareSerializer(serializers.Serializer[Any]):
 
 
 class ReplayTimesSerializer(serializers.Serializer[Any]):
-    """Null of fewer than 20 requests (p95), 100 (p99)."""
+    """Null of fewer than 20 requests (p95), 100 (p99), and where the model does not describe this traffic."""
 
     p50 = serializers.FloatField(allow_null=True)
     p95 = serializers.FloatField(allow_null=True)
@@ -42,7 +42,7 @@ class ReplayTimesSerializer(serializers.Serializer[Any]):
 class ReplayColumnSerializer(serializers.Serializer[Any]):
     """Computed by the model, not measured: see assumptions."""
 
-    hit_rate = serializers.FloatField()
+    hit_rate = serializers.FloatField(allow_null=True, help_text="null: the model does not describe this traffic")
     ttft = ReplayTimesSerializer(help_text="seconds")
     spill = serializers.FloatField(allow_null=True, help_text="of the requests with a key; null: none has one")
     saturated = serializers.FloatField(allow_null=True)
@@ -53,10 +53,23 @@ class ReplayColumnSerializer(serializers.Serializer[Any]):
     shares = ReplayShareSerializer(many=True)
 
 
+class ReplayWidestSerializer(serializers.Serializer[Any]):
+    """The same with the largest cache that fits what was measured as well as the smallest."""
+
+    happened = ReplayColumnSerializer()
+    tried = ReplayColumnSerializer()
+
+
 class ReplayModelSerializer(serializers.Serializer[Any]):
     """The engine that both columns are computed with."""
 
     cache_blocks = serializers.IntegerField(help_text="beginnings of 1,024 characters that it keeps")
+    cache_blocks_that_fit = serializers.ListField(
+        child=serializers.IntegerField(),
+        default=list,
+        help_text="sizes that fit what was measured equally well; several: this traffic does not determine it; none: "
+        "too few answers said what came from a cache",
+    )
     block_tokens = serializers.IntegerField(help_text="of one of them")
     prefill_tokens_per_second = serializers.FloatField()
     decode_tokens_per_second = serializers.FloatField(help_text="for each request")
@@ -73,6 +86,13 @@ class ReplayResultSerializer(serializers.Serializer[Any]):
     routers = serializers.IntegerField()
     happened = ReplayColumnSerializer(help_text="every request where it went")
     tried = ReplayColumnSerializer(help_text="every request where it would have gone")
+    widest = ReplayWidestSerializer(allow_null=True, help_text="null: no more than one size of the cache fits")
+    describes = serializers.BooleanField(
+        allow_null=True,
+        help_text="whether the hit rate computed of what happened is no further than `farthest` from the measured one; "
+        "false: nothing is said of what the other strategy would cost; null: too little was measured",
+    )
+    farthest = serializers.FloatField(default=None, allow_null=True, help_text="of the hit rate, 0.05: 5 points")
     model = ReplayModelSerializer()
     assumptions = serializers.ListField(child=serializers.CharField())
     took_seconds = serializers.FloatField()

@@ -20,21 +20,24 @@ from routing.domain.keys import CHUNK
 from routing.domain.placement import Member
 from routing.domain.policies import RoutingPolicy, RoutingStrategy
 from routing.domain.recordings import DEEPEST, Kept, Recording
-from routing.domain.replaying import Recorded, Replay
+from routing.domain.replaying import Recorded, Replay, Replayed
 
 FEWEST = 20  # requests from which a measure of the model is taken
 CACHES = (8, 32, 128, 512, 2048, 8192)  # blocks that are tried for the cache of an engine
 TRIED_ON = 3000  # requests
+EQUALLY = 0.01  # of the hit rate: sizes of the cache whose hits are no further from the nearest's fit as well as it
+FARTHEST = 0.05  # of the hit rate, computed of what happened, from the measured one: the model says nothing beyond it
 CHARACTERS_OF_A_TOKEN = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Of one run. ``ttft`` in seconds: p50, p95, p99, None of too few requests. ``shares`` by instance, ``fair``
-    whether each is, None where too few requests were due to it; ``band`` between which an even one is. ``spill`` and
-    ``saturated``: of the requests with a key; None where the strategy has none."""
+    """Of one run. ``hit_rate`` None where it is not told (see Trial). ``ttft`` in seconds: p50, p95, p99, None of too
+    few requests. ``shares`` by instance, ``fair`` whether each is, None where too few requests were due to it; ``band``
+    between which an even one is. ``spill`` and ``saturated``: of the requests with a key; None where the strategy has
+    none."""
 
-    hit_rate: float
+    hit_rate: float | None
     ttft: tuple[float | None, float | None, float | None]
     shares: dict[str, float]
     fair: dict[str, bool | None]
@@ -51,7 +54,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """``measured_hit_rate`` is what answers said; ``happened`` and ``tried`` are the model's."""
+    """``measured_hit_rate`` is what answers said; ``happened`` and ``tried`` are the model's. ``sizes``: of the caches
+    that fit what was measured equally well, in blocks; none where nothing was. ``widest``: happened and tried with the
+    largest of them, where several fit. ``describes``: whether what is computed of what happened is as it was measured,
+    None where nobody knows; where it is not, hit rates and times of what was tried are None.
+    """
 
     requests: int
     passed: int
@@ -60,6 +67,9 @@ class Trial:
     happened: Column
     tried: Column
     shape: EngineShape
+    sizes: tuple[int, ...]
+    widest: tuple[Column, Column] | None
+    describes: bool | None
     assumptions: tuple[str, ...]
 
 
@@ -72,23 +82,60 @@ def members_of(current: Sequence[Member], count: int) -> tuple[Member, ...]:
 def try_out(recording: Recording, policy: RoutingPolicy, members: Sequence[Member], routers: int) -> Trial:
     """``members`` is not empty. Both runs begin with empty caches."""
     requests = recording.requests
-    shape, measured = measured_shape(requests)
+    shape, measured, sizes = measured_shape(requests)
     ready = ready_for(requests, shape)
-    run = Replay(policy, members, routers=routers, shape=shape).run(ready)
-    spill, saturated = _parts(run.outcomes)
-    whole = sum(one.weight for one in members) or 1.0
-    due = {one.id: one.weight / whole for one in members}
+    run, happened, tried = _both(recording, ready, policy, members, routers, shape)
+    widest = None
+    if len(sizes) > 1:
+        _, *others = _both(recording, ready, policy, members, routers, replace(shape, cache_blocks=sizes[-1]))
+        widest = others[0], others[1]
+    said = measured_hit_rate(requests)
+    describes = _describes(happened, said if sizes else None)
+    if describes is False:
+        tried, widest = _untold(tried), None
     return Trial(
         len(requests),
         recording.passed,
         recording.seconds,
-        measured_hit_rate(requests),
-        as_it_happened(requests, ready, shape),
-        Column(run.hit_rate, _ttft(run.ttft_at, len(requests)), run.shares, _fair(run.shares, due, len(requests)),
-               fair_band(1 / len(members), len(requests)), spill, saturated),
+        said,
+        happened,
+        tried,
         shape,
-        (*_assumptions(recording, policy, shape, measured, routers), *_relieved(policy, run.outcomes)),
-    )  # fmt: skip
+        sizes,
+        widest,
+        describes,
+        (*_assumptions(recording, policy, shape, measured, sizes, routers), *_relieved(policy, run.outcomes)),
+    )
+
+
+def _both(
+    recording: Recording,
+    ready: Sequence[Recorded],
+    policy: RoutingPolicy,
+    members: Sequence[Member],
+    routers: int,
+    shape: EngineShape,
+) -> tuple[Replayed, Column, Column]:
+    """The run, what happened, and what was tried, with engines of ``shape``."""
+    count = len(ready)
+    run = Replay(policy, members, routers=routers, shape=shape).run(ready)
+    spill, saturated = _parts(run.outcomes)
+    whole = sum(one.weight for one in members) or 1.0
+    due = {one.id: one.weight / whole for one in members}
+    tried = Column(run.hit_rate, _ttft(run.ttft_at, count), run.shares, _fair(run.shares, due, count),
+                   fair_band(1 / len(members), count), spill, saturated)  # fmt: skip
+    return run, as_it_happened(recording.requests, ready, shape), tried
+
+
+def _describes(happened: Column, measured: float | None) -> bool | None:
+    if measured is None or happened.hit_rate is None:
+        return None
+    return abs(happened.hit_rate - measured) <= FARTHEST
+
+
+def _untold(tried: Column) -> Column:
+    """Where requests would go does not come from the model of the caches; what it would cost does."""
+    return replace(tried, hit_rate=None, ttft=(None, None, None))
 
 
 def measured_hit_rate(requests: Sequence[Kept]) -> float | None:
@@ -99,8 +146,9 @@ def measured_hit_rate(requests: Sequence[Kept]) -> float | None:
     return hits / whole if whole else None
 
 
-def measured_shape(requests: Sequence[Kept]) -> tuple[EngineShape, bool]:
-    """What the engines seem to be, and whether the requests said enough to tell; otherwise the usual shape."""
+def measured_shape(requests: Sequence[Kept]) -> tuple[EngineShape, bool, tuple[int, ...]]:
+    """What the engines seem to be, with the smallest cache that fits; whether the requests said enough to tell how fast
+    they are, otherwise the usual shape; and the sizes of caches that fit equally well."""
     sized = [one for one in requests if one.prompt_tokens and 0 < one.depth < DEEPEST]
     ratio = 1 / CHARACTERS_OF_A_TOKEN
     if len(sized) >= FEWEST:
@@ -118,9 +166,11 @@ def measured_shape(requests: Sequence[Kept]) -> tuple[EngineShape, bool]:
         if one.output_tokens and one.output_tokens > 1 and one.ttft and one.seconds and one.seconds > one.ttft
     ]
     if len(prefill) < FEWEST or len(decode) < FEWEST:
-        return _fitted(requests, shape), False
+        fitted, sizes = _fitted(requests, shape)
+        return fitted, False, sizes
     rates = max(_weighted_median(prefill), 1.0), max(statistics.median(decode), 0.01)
-    return _fitted(requests, replace(shape, prefill_rate=rates[0], decode_rate=rates[1])), True
+    fitted, sizes = _fitted(requests, replace(shape, prefill_rate=rates[0], decode_rate=rates[1]))
+    return fitted, True, sizes
 
 
 def _tail(requests: Sequence[Kept], block_tokens: int) -> float:
@@ -146,15 +196,20 @@ def _weighted_median(found: Sequence[tuple[float, float]]) -> float:
     return 0.0
 
 
-def _fitted(requests: Sequence[Kept], shape: EngineShape) -> EngineShape:
-    """With the cache whose hits come nearest to the measured ones; of equals the smallest."""
+def _fitted(requests: Sequence[Kept], shape: EngineShape) -> tuple[EngineShape, tuple[int, ...]]:
+    """With the cache whose hits come nearest to the measured ones, the smallest of those that do so equally well; and
+    all of their sizes, smallest first."""
     some = requests[:TRIED_ON]
     measured = measured_hit_rate(some)
     if measured is None or len(some) < FEWEST:
-        return shape
-    shapes = [replace(shape, cache_blocks=blocks) for blocks in CACHES]
+        return shape, ()
     ready = ready_for(some, shape)
-    return min(shapes, key=lambda one: round(abs(as_it_happened(some, ready, one).hit_rate - measured), 3))
+    far = {}
+    for blocks in CACHES:
+        found = as_it_happened(some, ready, replace(shape, cache_blocks=blocks)).hit_rate or 0.0
+        far[blocks] = abs(found - measured)
+    sizes = tuple(blocks for blocks in CACHES if far[blocks] <= min(far.values()) + EQUALLY)
+    return replace(shape, cache_blocks=sizes[0]), sizes
 
 
 def ready_for(requests: Sequence[Kept], shape: EngineShape) -> list[Recorded]:
@@ -228,8 +283,30 @@ def _relieved(policy: RoutingPolicy, outcomes: Mapping[Outcome, int]) -> Iterato
         )
 
 
+def _size_of_cache(shape: EngineShape, sizes: Sequence[int]) -> str:
+    if not sizes:
+        return (
+            f"An engine's cache holds {shape.cache_blocks:,} beginnings of {CHUNK:,} characters: nobody said how many."
+        )
+    if len(sizes) == 1:
+        return (
+            f"An engine's cache holds {sizes[0]:,} beginnings of {CHUNK:,} characters: of the sizes that were tried, "
+            "the one that comes nearest to the hits that were measured, by clearly more than any other."
+        )
+    return (
+        f"How much an engine's cache holds is not determined by this traffic: from {sizes[0]:,} to {sizes[-1]:,} "
+        f"beginnings of {CHUNK:,} characters fit the hits that were measured equally well. Where that makes a "
+        "difference, figures are given from the one to the other."
+    )
+
+
 def _assumptions(
-    recording: Recording, policy: RoutingPolicy, shape: EngineShape, measured: bool, routers: int
+    recording: Recording,
+    policy: RoutingPolicy,
+    shape: EngineShape,
+    measured: bool,
+    sizes: Sequence[int],
+    routers: int,
 ) -> Iterator[str]:
     whose = "as they were measured" if measured else "which are not measured: too few answers say how long they took"
     yield (
@@ -237,10 +314,10 @@ def _assumptions(
         f"{shape.prefill_rate:,.0f} prompt tokens and, for each request, {shape.decode_rate:,.0f} tokens a second, "
         f"{whose}. Times compare the two; they are no promise."
     )
-    known = measured_hit_rate(recording.requests) is not None
+    yield _size_of_cache(shape, sizes)
     yield (
-        f"An engine's cache holds {shape.cache_blocks:,} beginnings of {CHUNK:,} characters: "
-        + ("the size that comes nearest to the hits that were measured." if known else "nobody said how many.")
+        "An instance that came in that time begins empty, too. One that lost its cache and kept its name is not known, "
+        "and counts as if it had kept both."
     )
     if shape.tail:
         yield (

@@ -26,7 +26,7 @@ from routing.domain.figures import QUANTILES
 from routing.domain.placement import Member
 from routing.domain.policies import RoutingPolicy, policy_document
 from routing.domain.recordings import RECORDED_MINUTES, Recording
-from routing.domain.trying import Column, Trial, members_of, try_out
+from routing.domain.trying import FARTHEST, Column, Trial, members_of, try_out
 from routing.selectors.names import names_of
 from routing.selectors.policies import policy_in_force
 from routing.services.explaining import published_fleet
@@ -70,7 +70,7 @@ class Prepared:
     @property
     def seconds(self) -> float:
         some = self.recording.requests
-        return SECONDS_FOR_EACH * (len(some) * (2 + len(self.members) / 8) + sum(len(one.boundaries) for one in some))
+        return SECONDS_FOR_EACH * (len(some) * (3 + len(self.members) / 5) + sum(len(one.boundaries) for one in some))
 
 
 def replay_prepare(*, variant: Variant, asked: Asked) -> Prepared:
@@ -120,6 +120,11 @@ def replay_run(*, variant: Variant, prepared: Prepared) -> dict[str, Any]:
         "routers": prepared.routers,
         "happened": _column(trial.happened, names),
         "tried": _column(trial.tried, names),
+        "widest": None
+        if trial.widest is None
+        else {name: _column(one, names) for name, one in zip(("happened", "tried"), trial.widest, strict=True)},
+        "describes": trial.describes,
+        "farthest": FARTHEST,
         "model": _model(trial),
         "assumptions": list(trial.assumptions),
         "took_seconds": round(time.perf_counter() - began, 3),
@@ -174,7 +179,7 @@ def _column(column: Column, names: Mapping[str, str]) -> dict[str, Any]:
     low, high = column.band
     ttft = (None if one is None else round(one, 6) for one in column.ttft)
     return {
-        "hit_rate": round(column.hit_rate, 4),
+        "hit_rate": None if column.hit_rate is None else round(column.hit_rate, 4),
         "ttft": dict(zip(QUANTILES, ttft, strict=True)),
         "spill": None if column.spill is None else round(column.spill, 4),
         "saturated": None if column.saturated is None else round(column.saturated, 4),
@@ -192,6 +197,7 @@ def _model(trial: Trial) -> dict[str, Any]:
     shape = trial.shape
     return {
         "cache_blocks": shape.cache_blocks,
+        "cache_blocks_that_fit": list(trial.sizes),
         "block_tokens": shape.block_tokens,
         "prefill_tokens_per_second": round(shape.prefill_rate, 1),
         "decode_tokens_per_second": round(shape.decode_rate, 2),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.http import HttpRequest
@@ -15,6 +15,8 @@ from routing.views.columns import TOO_FEW, fair_words, milliseconds
 
 # Both columns come out of one model of an engine; where requests went is a fact, and stands in the second table.
 HAPPENED, TRIED = "As it happened, computed", "As it would have been, computed"
+COSTS = 4
+UNTOLD = "not told: the model does not describe this traffic"
 
 
 def _percent(part: float | None) -> str:
@@ -63,13 +65,14 @@ def boundary_columns() -> list[Column]:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One figure of both runs, as plain data and as words."""
+    """One figure of both runs, as plain data and as words. ``widest``: with the largest cache that fits, else None."""
 
     name: str
     happened: float | None
     tried: float | None
     words: tuple[str, str]
     change: str
+    widest: tuple[float | None, float | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +85,18 @@ class ComparedShare:
 
 
 def compared(result: Mapping[str, Any]) -> list[Compared]:
-    """Hit rate, times, spill and balance, of what happened and of what was tried."""
-    before, after = result["happened"], result["tried"]
+    """What happened beside what was tried: from the smallest cache that fits what was measured to the largest, where
+    that makes a difference."""
+    rows = _figures(result["happened"], result["tried"])
+    if widest := result.get("widest"):
+        rows = [_ranged(*both) for both in zip(rows, _figures(widest["happened"], widest["tried"]), strict=True)]
+    if result.get("describes") is False:
+        rows[:COSTS] = [replace(one, words=(one.words[0], UNTOLD)) for one in rows[:COSTS]]
+    return rows
+
+
+def _figures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Compared]:
+    """Hit rate and times, which are COSTS, spill and balance."""
     rows = [_part("Prefix hit rate", before["hit_rate"], after["hit_rate"])]
     rows += [_time(f"TTFT {name}", before["ttft"][name], after["ttft"][name]) for name in ("p50", "p95", "p99")]
     rows += [_part("Spilled", before["spill"], after["spill"])]
@@ -95,12 +108,23 @@ def compared(result: Mapping[str, Any]) -> list[Compared]:
     return [*rows, Compared("Outside the fair band", *outside, (_outside(before), _outside(after)), change)]
 
 
+def _ranged(one: Compared, other: Compared) -> Compared:
+    def words(some: str, more: str) -> str:
+        return some if some == more else f"{some} to {more}"
+
+    both = words(one.words[0], other.words[0]), words(one.words[1], other.words[1])
+    change = words(one.change, other.change)
+    return replace(one, words=both, change=change, widest=(other.happened, other.tried))
+
+
 def compared_columns() -> list[Column]:
     return [
         Column("figure", "Figure", lambda c: c.name, heading=True),
         Column("happened", HAPPENED, lambda c: c.happened, lambda c: c.words[0], numeric=True),
         Column("tried", TRIED, lambda c: c.tried, lambda c: c.words[1], numeric=True),
         Column("change", "Change", lambda c: c.change, numeric=True),
+        Column("happened_widest", "As it happened, largest cache", lambda c: c.widest[0], shown=False),
+        Column("tried_widest", "As it would have been, largest cache", lambda c: c.widest[1], shown=False),
     ]
 
 

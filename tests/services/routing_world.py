@@ -82,7 +82,7 @@ def kept(ago: float, text: str, **fields: Any) -> Kept:
     return Kept(at=time.time() - ago, boundaries=found, **{**usual, "ttft": 0.1, "seconds": 0.4, **fields})
 
 
-def chats(count: int, groups: int = 8, ago: float = 300.0) -> list[Kept]:
+def chats(count: int, groups: int = 8, ago: float = 300.0, cached: int | None = 10) -> list[Kept]:
     """Over a system prompt of two kilobytes that all share and documents of their groups, at random on three."""
     draws = random.Random(7)
     return [
@@ -91,6 +91,7 @@ def chats(count: int, groups: int = 8, ago: float = 300.0) -> list[Kept]:
             f"{'system':<2048}{draws.randrange(groups):<4096}{number:<300}",
             instance=f"pod-{draws.randrange(3)}",
             output_tokens=20,
+            cached_tokens=cached,
         )
         for number in range(count)
     ]

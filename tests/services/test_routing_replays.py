@@ -90,15 +90,26 @@ def test_without_redis_it_says_so(variant: Variant, settings: Any) -> None:
 
 
 def test_a_replay_puts_what_happened_beside_what_would_have(url: str, variant: Variant) -> None:
-    told(url, variant, chats(300), passed=100)
+    told(url, variant, chats(300, cached=90), passed=100)
     shown = ran(variant, Asked(15, PREFIX))
     assert shown["requests"] == 300 and shown["passed"] == 100 and shown["instances"] == 3
     assert shown["tried"]["hit_rate"] >= shown["happened"]["hit_rate"]
     names = {one["name"] for one in shown["tried"]["shares"]}
     assert names == {f"{variant.endpoint.name}-{number}" for number in range(3)}
-    assert shown["measured_hit_rate"] == pytest.approx(0.1) and shown["policy"]["RoutingStrategy"] == "PREFIX_AWARE"
+    assert shown["measured_hit_rate"] == pytest.approx(0.9) and shown["policy"]["RoutingStrategy"] == "PREFIX_AWARE"
     assert any("300 of 400 requests" in one for one in shown["assumptions"])
     assert shown["since"] < shown["until"] and "system" not in json.dumps(shown)
+    assert shown["describes"] is True and len(shown["model"]["cache_blocks_that_fit"]) > 1
+    assert shown["widest"]["tried"]["hit_rate"] >= shown["tried"]["hit_rate"]
+
+
+def test_where_the_model_does_not_describe_the_traffic_nothing_is_compared(url: str, variant: Variant) -> None:
+    told(url, variant, chats(300, cached=10))
+    shown = ran(variant, Asked(15, PREFIX))
+    assert shown["describes"] is False and shown["farthest"] == 0.05 and shown["widest"] is None
+    assert abs(shown["happened"]["hit_rate"] - shown["measured_hit_rate"]) > 0.05
+    assert shown["tried"]["hit_rate"] is None and set(shown["tried"]["ttft"].values()) == {None}
+    assert sum(one["share"] for one in shown["tried"]["shares"]) == pytest.approx(1)
 
 
 def test_other_numbers_of_instances_and_the_policy_in_force(url: str, variant: Variant) -> None:

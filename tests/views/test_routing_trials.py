@@ -117,7 +117,7 @@ def test_before_any_publication_it_says_to_wait(olga: Client) -> None:
 def test_the_form_is_filled_in_by_its_address_and_runs_when_asked(
     olga: Client, place: str, variant: Variant, valkey_url: str
 ) -> None:
-    told(valkey_url, variant, chats(60))
+    told(valkey_url, variant, chats(60, cached=None))
     query = "minutes=15&strategy=PREFIX_AWARE&prefix_length=8192&concurrency_threshold=8&instances=4"
     page = text(olga, f"{place}/replay?{query}")
     assert 'value="8192"' in page and "What happened, and what would have" not in page
@@ -126,9 +126,22 @@ def test_the_form_is_filled_in_by_its_address_and_runs_when_asked(
     assert "Prefix hit rate" in page and "Both columns are computed, not measured" in page and "new-1" in page
     rows = olga.get(f"{place}/replay.json?{query}&run=1").json()["rows"]
     assert [row["figure"] for row in rows][:4] == ["Prefix hit rate", "TTFT p50", "TTFT p95", "TTFT p99"]
-    assert all(set(row) == {"figure", "happened", "tried", "change"} for row in rows)
+    wanted = {"figure", "happened", "tried", "change", "happened_widest", "tried_widest"}
+    assert all(set(row) == wanted for row in rows)
     shares = olga.get(f"{place}/replay.csv?{query}&run=1&table=shares").content.decode().splitlines()
     assert shares[0] == "instance,happened,tried,fair" and len(shares) == 5
+
+
+def test_what_the_model_does_not_describe_is_no_figure_to_decide_by(
+    olga: Client, place: str, variant: Variant, valkey_url: str
+) -> None:
+    told(valkey_url, variant, chats(60, cached=10))
+    query = "run=1&minutes=15&strategy=RANDOM"
+    page = text(olga, f"{place}/replay?{query}")
+    assert "The model does not describe this traffic." in page and "Answers said 10 %" in page
+    assert page.count("not told: the model does not describe this traffic") == 4
+    rows = {row["figure"]: row for row in olga.get(f"{place}/replay.json?{query}").json()["rows"]}
+    assert rows["Prefix hit rate"]["tried"] is None and rows["Greatest share"]["tried"] > 0
 
 
 def test_as_it_is_now_tries_the_policy_in_force_on_other_numbers(

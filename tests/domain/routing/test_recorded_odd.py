@@ -61,7 +61,7 @@ ODD: dict[str, Sequence[Kept]] = {
 def is_sound(column: Column) -> bool:
     known = [one for one in column.ttft if one is not None]
     return (
-        0 <= column.hit_rate <= 1
+        0 <= (column.hit_rate or 0) <= 1
         and all(math.isfinite(one) and one >= 0 for one in known)
         and known == sorted(known)
         and math.isclose(sum(column.shares.values()), 1.0)
@@ -121,7 +121,7 @@ def test_the_measured_rate_is_of_those_that_said_it(told: list[tuple[Any, Any]],
     [(256, 1024, 256), (1024, 1024, 1024), (1, 1024, 1), (2048, 1024, 2048), (0, 1024, 256)],
 )
 def test_a_block_has_as_many_tokens_as_its_text_was_found_to_have(prompt: int, depth: int, tokens: int) -> None:
-    shape, _ = measured_shape([of(0, 1, depth=depth, prompt_tokens=prompt) for _ in range(30)])
+    shape, *_ = measured_shape([of(0, 1, depth=depth, prompt_tokens=prompt) for _ in range(30)])
     assert shape.block_tokens == tokens
 
 

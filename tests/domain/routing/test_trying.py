@@ -43,6 +43,7 @@ TALKS = traffic()
 
 def test_prefix_aware_beats_the_random_that_happened() -> None:
     trial = try_out(TALKS, read_policy(PREFIX), FOUR, 1)
+    assert trial.happened.hit_rate is not None and trial.tried.hit_rate is not None
     assert trial.requests == 400 and trial.tried.hit_rate > trial.happened.hit_rate + 0.1
     tried, happened = trial.tried.ttft[0], trial.happened.ttft[0]
     assert tried is not None and happened is not None and tried <= happened
@@ -78,10 +79,10 @@ def test_the_model_is_measured_where_answers_say_enough() -> None:
         "ttft": 0.5,
         "seconds": 2.5,
     }
-    shape, measured = measured_shape(traffic(60, **told).requests)
+    shape, measured, _ = measured_shape(traffic(60, **told).requests)
     assert measured and shape.block_tokens == 256
     assert shape.prefill_rate == pytest.approx(2048) and shape.decode_rate == pytest.approx(10)
-    shape, measured = measured_shape(traffic(10, **told).requests)
+    shape, measured, _ = measured_shape(traffic(10, **told).requests)
     assert not measured and shape.prefill_rate == 15_000
     assert not measured_shape(TALKS.requests)[1] and not measured_shape(())[1]
     odd: dict[str, Any] = {"prompt_tokens": 5, "cached_tokens": 5, "output_tokens": 1, "ttft": 0.0, "seconds": 0.0}
@@ -89,12 +90,12 @@ def test_the_model_is_measured_where_answers_say_enough() -> None:
 
 
 def test_the_cache_is_the_one_whose_hits_come_nearest() -> None:
-    shape, _ = measured_shape(TALKS.requests)
+    shape, *_ = measured_shape(TALKS.requests)
     for blocks in (8, 128, 2048):
         wanted = as_it_happened(TALKS.requests, ready_for(TALKS.requests, shape), replace(shape, cache_blocks=blocks))
-        hits = round(1152 * wanted.hit_rate)
+        hits = round(1152 * (wanted.hit_rate or 0.0))
         told = traffic(prompt_tokens=1152, cached_tokens=hits)
-        found, _ = measured_shape(told.requests)
+        found, *_ = measured_shape(told.requests)
         again = as_it_happened(told.requests, ready_for(told.requests, found), found)
         assert again.hit_rate == pytest.approx(wanted.hit_rate, abs=0.02), blocks
 
@@ -162,7 +163,7 @@ def test_beginnings_that_end_between_two_digests_are_hits_as_far_as_engines_said
 
 
 def test_how_fast_prompts_are_read_is_told_by_those_of_which_much_was_read() -> None:
-    shape, measured = measured_shape(short_chats().requests)
+    shape, measured, _ = measured_shape(short_chats().requests)
     assert measured and 400 < shape.prefill_rate < 500, "a hit takes 0.33 s for 40 tokens, which says nothing of it"
     happened = try_out(short_chats(), RANDOM, FOUR, 1).happened
     assert happened.ttft[0] is not None and happened.ttft[0] < 0.33, "most were hits"
@@ -173,3 +174,30 @@ def test_nothing_is_said_of_what_follows_by_too_few_answers() -> None:
     assert measured_shape(few.requests)[0].tail == 0
     silent = tuple(replace(one, cached_tokens=None) for one in short_chats().requests)
     assert measured_shape(silent)[0].tail == 0
+
+
+def test_a_size_of_the_cache_that_the_traffic_does_not_determine_is_a_range() -> None:
+    trial = try_out(short_chats(), RANDOM, FOUR, 1)  # eight beginnings: whatever holds them all fits as well
+    assert trial.describes is True and (trial.sizes[-1], len(trial.sizes) > 1) == (8192, True)
+    assert trial.widest is not None and trial.widest[1].hit_rate is not None and trial.tried.hit_rate is not None
+    assert trial.widest[1].hit_rate >= trial.tried.hit_rate
+    assert any("not determined by this traffic: from 8 to 8,192" in one for one in trial.assumptions)
+    shape, *_ = measured_shape(TALKS.requests)
+    small = as_it_happened(TALKS.requests, ready_for(TALKS.requests, shape), replace(shape, cache_blocks=32)).hit_rate
+    told = traffic(prompt_tokens=1152, cached_tokens=round(1152 * (small or 0)))
+    trial = try_out(told, RANDOM, FOUR, 1)
+    assert (trial.sizes, trial.widest) == ((32,), None)
+    assert any("holds 32 beginnings" in one and "clearly more than any other" in one for one in trial.assumptions)
+
+
+def test_where_computed_and_measured_differ_nothing_is_said_of_what_another_strategy_costs() -> None:
+    """Engines that were killed and came back under their names had lost what they held."""
+    some = [replace(one, cached_tokens=0) if number % 5 == 0 else one
+            for number, one in enumerate(short_chats().requests)]  # fmt: skip
+    trial = try_out(Recording(tuple(some)), read_policy(PREFIX), FOUR, 1)
+    assert trial.describes is False and (trial.tried.hit_rate, trial.widest) == (None, None)
+    assert trial.tried.ttft == (None, None, None) and sum(trial.tried.shares.values()) == pytest.approx(1)
+    assert trial.happened.hit_rate is not None and trial.happened.hit_rate > (trial.measured_hit_rate or 0) + 0.05
+    few = try_out(Recording(tuple(some[:15])), read_policy(PREFIX), FOUR, 1)
+    assert (few.describes, few.sizes) == (None, ()) and few.tried.hit_rate is not None
+    assert any("nobody said how many" in one for one in few.assumptions)
