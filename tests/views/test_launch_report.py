@@ -20,7 +20,7 @@ from caches.services.launches.assembly import hours_mark_dirty
 from caches.services.launches.counts import hours_count
 from tests import factories
 from tests.selectors.test_launch_moves import Night
-from tests.views.conftest import Stage
+from tests.views.conftest import Stage, stray_node
 from tests.views.test_launches import text_of
 
 
@@ -84,6 +84,30 @@ def test_the_report_answers_whether_it_was_worth_it(stage: Stage, night: Night, 
     (row,) = [one for one in rows if one["version"] == "llama v1" and one["hits"]]
     assert (row["worth"], row["basis"], row["hits"], row["break_even_hits"]) == ("Yes", "Before", 40, 2)
     assert (row["missed"], row["saved_seconds"]) == (35, 40 * row["hit_saving_seconds"])
+
+
+@pytest.mark.parametrize(
+    ("trial", "copies", "moved"), [("", 1, 100 * 2**20), ("With", 2, 107 * 2**20), ("Only", 1, 7 * 2**20)]
+)
+def test_what_trials_hold_and_moved_is_counted_as_their_launches_are(
+    stage: Stage, night: Night, ada: Client, trial: str, copies: int, moved: int
+) -> None:
+    artifact = stage.llama.artifact
+    assert artifact is not None
+    named: dict[str, Any] = {"version_name": "llama v1", "digest": artifact.digest, "weights": "Miss"}
+    night.launches(2, fetch=1, endpoint_name="local/trial-1a2b3c4d", **named)
+    night.launches(1, fetch=1, **named)
+    entries = [stage.ready]
+    for name, lost in (("trial-1a2b3c4d-1", None), ("trial-1a2b3c4d-2", timezone.now())):
+        node = stray_node(stage.pool, name=name, lost_at=lost)
+        entries.append(factories.entry(on=node, of=artifact))
+    for entry, size in zip(entries, (100, 5, 2), strict=True):
+        Transfer.objects.create(
+            entry=entry, connection=stage.llama.connection, bytes_moved=size * 2**20, seconds=1, ended_at=timezone.now()
+        )
+    rows = json.loads(ada.get(f"/launches/report.json?trial={trial}").content)["rows"]
+    (row,) = [one for one in rows if one["version"] == "llama v1"]
+    assert (row["copies"], row["moved_bytes"]) == (copies, moved), "what a node held that is gone is not held"
 
 
 def test_hits_that_take_longer_to_load_are_no_judgement_of_caching(stage: Stage, night: Night, ada: Client) -> None:

@@ -15,7 +15,7 @@ from django.db.models import Count, F, Min, Q, Sum
 from caches.domain.launches.attribution import Point
 from caches.domain.launches.bursts import Added, ScaleOut, scale_out
 from caches.domain.launches.labels import was_unprepared
-from caches.domain.launches.words import Cached, EventClass, LaunchState
+from caches.domain.launches.words import TRIAL_NAME, TRIAL_SHORT_NAMES, Cached, EventClass, LaunchState, Trials
 from caches.domain.launches.worth import Cost, Judged, judge
 from caches.models import CacheEntry, Pin, Transfer
 from caches.models.launches import OF_TRIALS
@@ -25,12 +25,14 @@ from caches.selectors.launches.totals import totals_by
 from caches.selectors.nodes import Targets
 from controlplane.accounts.access import targets_filter
 from controlplane.clusters.documents import ArtifactKind, EntryState
+from controlplane.clusters.models import ClusterType
 
 # Launches that are looked at: of all versions together, and of each at most, and wherever there are so many. Intervals
 # of more are hardly narrower.
 MOST_LAUNCHES, MOST_EACH, LEAST_EACH = 6_000, 1_000, 200
 MOST_VERSIONS = 50
 MOST_ADDED = 5_000
+TRIAL_NODES = TRIAL_SHORT_NAMES.removesuffix("$") + "-[0-9]+$"  # services.launches.trial_fleet
 Key = tuple[str, str]  # name and digest of a version
 
 
@@ -151,10 +153,12 @@ def _pinned(digests: Collection[str], targets: Targets) -> Mapping[str, datetime
 
 
 def _costs(digests: Collection[str], selection: Selection, targets: Targets) -> Mapping[str, Cost]:
-    """Copies that are there now, and transfers that ended within the period, on nodes that the reader may see."""
+    """Copies that are there now, and transfers that ended within the period, on nodes that the reader may see; those of
+    trials as their launches are counted."""
     period = selection.period
     where = _nodes("node", selection, targets)
-    held = CacheEntry.objects.filter(where, artifact__digest__in=digests, state=EntryState.READY).order_by()
+    held = CacheEntry.objects.filter(where, artifact__digest__in=digests, state=EntryState.READY)
+    held = held.filter(node__lost_at__isnull=True).order_by()
     there = {
         digest: (copies, size or 0)
         for digest, copies, size in held.values_list("artifact__digest").annotate(
@@ -178,4 +182,11 @@ def _nodes(path: str, selection: Selection, targets: Targets) -> Q:
     names = {"cluster": f"{path}__cluster__name", "pool": f"{path}__pool__name"}
     cluster, _, pool = selection.pool.partition(".")
     asked = {names["cluster"]: cluster, names["pool"]: pool} if selection.pool else {}
-    return targets_filter(targets, **names) & Q(**asked)
+    return targets_filter(targets, **names) & Q(**asked) & _of_trials(path, selection.trials)
+
+
+def _of_trials(path: str, trials: Trials) -> Q:
+    """A trial has nodes of its own, which are called after it."""
+    named = {f"{path}__name__startswith": TRIAL_NAME, f"{path}__name__regex": TRIAL_NODES}
+    of_trials = Q(**named, **{f"{path}__cluster__type": ClusterType.LOCAL})
+    return {Trials.WITHOUT: ~of_trials, Trials.WITH: Q(), Trials.ONLY: of_trials}[trials]
