@@ -39,12 +39,12 @@ from controlplane.clusters.endpoints import FINALIZER
 from controlplane.clusters.models import ClusterType
 from controlplane.errors import HearthError
 from controlplane.serving.models import STATIC_KIND, Endpoint
-from controlplane.serving.standing import ServingState, Standing, Standings
+from controlplane.serving.standing import NODE_NOT_READY, ServingState, Standing, Standings
 from controlplane.web import cells
 from controlplane.web.form_keys import fresh_key, once
 from controlplane.web.tables import Column, Table
 
-_WAITS = frozenset(WaitReason)
+_WAITS = frozenset({*WaitReason, NODE_NOT_READY})
 FORM_TITLE = "Apply an endpoint"
 
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from django.db.models import Min
 
 from controlplane.clusters.freshness import DEFAULT_FRESHNESS_SECONDS, is_fresh
-from controlplane.clusters.models import Cluster, NodePool
+from controlplane.clusters.models import Cluster, Node, NodePool
 from controlplane.serving.models import STATIC_KIND, Endpoint, Instance
 
 
@@ -30,6 +30,7 @@ class ServingState(StrEnum):
 
 # Of an endpoint: what its status does not say, and what outlives its cluster's object.
 PENDING, NOTHING_GIVEN, GONE = "Pending", "DeploymentPending", "Gone"
+NODE_NOT_READY = "NodeNotReady"  # a reason beside those of WaitReason: the cluster says nothing of such a pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,24 @@ def routers_say() -> RoutersSay:
     return _readers[-1]() if _readers else RoutersSay()
 
 
+def node_trouble(node: Node | None, *, now: datetime) -> str:
+    """Why what the cluster says of pods on this node is old news, with its name, since when nothing came from it; ""
+    where it is not."""
+    if node is None:
+        return ""
+    if node.lost_at is not None:
+        return f"its node {node.name} is gone"
+    if node.ready is not False:
+        return ""
+    said = f"its node {node.name} is not ready"
+    if node.reported_at is None or is_fresh(node.reported_at, freshness_seconds=DEFAULT_FRESHNESS_SECONDS, now=now):
+        return said
+    return f"{said} and was not heard of since {node.reported_at:%Y-%m-%d %H:%M:%S} UTC"
+
+
 class Standings:
-    """How rows stand at ``now``, any number of them in three statements. Instances need ``endpoint__cluster`` at hand,
-    endpoints ``cluster``. ``said``: what routers say, where the caller has it already."""
+    """How rows stand at ``now``, any number of them in three statements. Instances need ``endpoint__cluster`` and
+    ``node`` at hand, endpoints ``cluster``. ``said``: what routers say, where the caller has it already."""
 
     def __init__(self, *, now: datetime, said: RoutersSay | None = None) -> None:
         self._now = now
@@ -89,7 +105,11 @@ class Standings:
         state = ServingState.READY if row.ready and row.address else ServingState.NOT_READY
         if row.leaving:
             state = ServingState.TERMINATING
-        return self._silence(row.endpoint.cluster, state) or Standing(state, detail=row.wait_message)
+        if unheard := self._silence(row.endpoint.cluster, state):
+            return unheard
+        if state == ServingState.NOT_READY and (trouble := node_trouble(row.node, now=self._now)):
+            return Standing(ServingState.UNKNOWN, None, state, trouble)
+        return Standing(state, detail=row.wait_message)
 
     def of_endpoint(self, row: Endpoint) -> Standing:
         if row.kind == STATIC_KIND:

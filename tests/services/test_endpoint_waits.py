@@ -13,6 +13,7 @@ from caches.services.endpoints.refusals import BINDINGS, KINDS
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.endpoints import EndpointOwner
 from controlplane.clusters.gateway import Conflict, EventType, Forbidden, GatewayError, Kind, Refused, WatchEvent
+from controlplane.clusters.models import Node
 from controlplane.serving.models import Endpoint, Instance
 from tests.services.endpoints import SINK, EndpointWorld, unreachable
 
@@ -88,6 +89,22 @@ def test_a_rollout_does_not_answer_for_a_pod_of_the_version_before(served: Endpo
     tell(served, "b", new.artifact.digest, wait_reason="Unschedulable", wait_message="0/2 nodes.")
     served.round()
     assert served.condition("RolledOut")[1:] == ("Unschedulable", f"{told} Pod b waits: 0/2 nodes.")
+
+
+def test_a_pod_on_a_node_that_is_not_ready_is_named_with_it(served: EndpointWorld) -> None:
+    switching(served)
+    tell(served, "chat-b")
+    node = Node.objects.get(name="n2")
+    Node.objects.filter(pk=node.pk).update(ready=False, reported_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    Instance.objects.filter(name="chat-b").update(node=node)
+    served.round()
+    status, reason, message = served.condition("RolledOut")
+    told = "Pod chat-b waits: its node n2 is not ready and was not heard of since 2026-01-02 03:04:05 UTC."
+    assert (status, reason) == ("False", "NodeNotReady") and message.endswith(told)
+    assert served.condition("Available") == ("False", "NodeNotReady", f"0 of 1 replicas serve. {told}")
+    tell(served, "chat-b", ready=True)
+    served.round()
+    assert served.condition("Available")[1] == "NoReplica", "one that is ready serves, whatever is said of its node"
 
 
 def test_a_rollout_that_failed_still_says_why(served: EndpointWorld) -> None:

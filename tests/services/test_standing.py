@@ -3,7 +3,7 @@ alone know."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from controlplane.clusters.models import Cluster
 from controlplane.serving.models import STATIC_KIND, Endpoint, Instance
-from controlplane.serving.standing import Standing, Standings
+from controlplane.serving.standing import Standing, Standings, node_trouble
 from routing.models import RouterProcess
 from routing.selectors.routers import instances_list, with_in_flight
 from routing.selectors.telemetry import telemetry
@@ -124,6 +124,23 @@ def test_without_an_address_nothing_serves(chat: Endpoint, now: datetime) -> Non
     heard(now)
     found = of(static(chat.cluster), now)
     assert (found.state, found.detail) == ("DeploymentPending", "no address is given")
+
+
+def test_a_pod_that_is_not_ready_is_unknown_while_its_node_is(chat: Endpoint, now: datetime) -> None:
+    node = factories.node(of=chat.cluster.pools.get(), name="b", ready=False, reported_at=now - timedelta(seconds=60))
+    Instance.objects.update(node=node)
+    Instance.objects.filter(uid="nowhere").update(leaving=True)
+    assert states(now) == {"well": "Ready", "starting": "Unknown", "nowhere": "Terminating"}
+    starting = Instance.objects.select_related("endpoint__cluster", "node").get(uid="starting")
+    found = Standings(now=now).of_instance(starting)
+    assert (found.detail, found.last_known, found.ready) == ("its node b is not ready", "NotReady", None)
+    node.reported_at = datetime(2026, 11, 30, 14, 3, 5, tzinfo=UTC)
+    told = "its node b is not ready and was not heard of since 2026-11-30 14:03:05 UTC"
+    assert node_trouble(node, now=now + timedelta(days=9999)) == told
+    node.lost_at = now
+    assert node_trouble(node, now=now) == "its node b is gone"
+    node.lost_at, node.ready = None, True
+    assert node_trouble(node, now=now) == node_trouble(None, now=now) == "", "an agent may be silent where pods serve"
 
 
 def test_any_number_of_rows_takes_three_statements(
