@@ -183,3 +183,12 @@ def test_an_endpoint_of_a_cluster_that_is_called_like_a_trials_is_somebody_s_own
         assert sum(row["launches"] for row in worth) == count, query
     assert len(api.get("launches?page_size=200&trial=Without").json()["items"]) == 28
     assert len(api.get("launches?page_size=200&trial=Only").json()["items"]) == 40
+
+
+def test_the_page_of_an_endpoint_leads_to_its_launches(night: Night, ada: Client) -> None:
+    made = factories.endpoint(of=night.pool.cluster, namespace="lab", name="chat")
+    (link,) = re.findall(r'href="(/launches\?[^"]*)"', ada.get(f"/endpoints/{made.pk}").content.decode())
+    classes = [row for row in rows(ada, link.replace("&amp;", "&"), "classes") if row["weights"] == ""]
+    assert sum(row["launches"] for row in classes) == 20
+    address = factories.endpoint(of=night.pool.cluster, kind="StaticEndpoint", namespace="static", name="outside")
+    assert "/launches?" not in ada.get(f"/endpoints/{address.pk}").content.decode(), "nothing is launched there"

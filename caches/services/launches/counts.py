@@ -40,6 +40,7 @@ class Tally:
         self.launches = self.ready = self.ended = 0
         self.reasons: Counter[str] = Counter()
         self.sketch = Sketch()
+        self.buckets = self.sketch.buckets
 
 
 Tallies = defaultdict[tuple[datetime, str, Key], Tally]  # by the hour, LaunchCount.by and the cell
@@ -80,16 +81,22 @@ def _hours_count(cluster_id: UUID, day: datetime, marks: Sequence[LaunchHour]) -
     _lock(cluster_id, day)
     starts = [mark.start for mark in marks]
     tallies: Tallies = defaultdict(Tally)
+    cells: dict[tuple[Any, ...], list[Tally]] = {}
     for start, trial, *cell, state, reason, bucket, count in _grouped(cluster_id, starts):
-        for by, names in TOLD_APART.items():
-            tally = tallies[start, by, (trial, _told_apart(cell, names))]
+        alike = cells.get(key := (start, trial, *cell))
+        if alike is None:  # told apart once for each cell: a busy hour has many rows of each
+            alike = cells[key] = [
+                tallies[start, by, (trial, _told_apart(cell, names))] for by, names in TOLD_APART.items()
+            ]
+        ready, ended = count if state == "Ready" else 0, count if state == "Ended" else 0
+        for tally in alike:
             tally.launches += count
-            tally.ready += count if state == "Ready" else 0
-            tally.ended += count if state == "Ended" else 0
+            tally.ready += ready
+            tally.ended += ended
             if reason:
                 tally.reasons[reason] += count
             if bucket is not None:
-                tally.sketch.buckets[bucket] += count
+                tally.buckets[bucket] = tally.buckets.get(bucket, 0) + count
     _replace(cluster_id, "Hour", starts, tallies)
     now = timezone.now()
     LaunchHour.objects.bulk_create(
