@@ -12,11 +12,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from caches.domain.endpoints.options import LONGEST_HOLD_SECONDS
+from caches.domain.gating import waited_for
 from caches.domain.rollouts import FINAL, RolloutState
 from caches.domain.text import second_text
 from caches.forms import RolloutHoldForm
 from caches.models import Rollout
-from caches.selectors.endpoints import rollout_gate, rollout_get, rollout_nodes, rollout_warmth, waited_for
+from caches.selectors.endpoints import rollout_gate, rollout_get, rollout_nodes, rollout_warmth
 from caches.selectors.rollout_sides import hold_words
 from caches.services.endpoints.documents import rollout_rollback
 from caches.services.endpoints.going_back import rollback_preview
@@ -36,8 +37,10 @@ def release(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
     if request.method == "POST":
         # What it was asked about; a gate that opened meanwhile must not become a hold that ends.
         asked = {"gate": False, "hold": True}.get(request.POST.get("ends", ""))
-        rollout_release(actor=actor_of(request), rollout_id=row.pk, holding=asked)
-        messages.success(request, f"Rollout {row.number} waits for nothing more.")
+        row = rollout_release(actor=actor_of(request), rollout_id=row.pk, holding=asked)
+        ended = f"The hold of rollout {row.number} was ended: what it replaced is kept no longer."
+        opened = f"The gate of rollout {row.number} was opened: its pods start."
+        messages.success(request, ended if row.state == RolloutState.HOLDING else opened)
         return redirect("endpoint", row.endpoint_id)
     nodes = rollout_nodes(row)
     context = {

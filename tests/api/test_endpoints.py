@@ -237,7 +237,8 @@ def test_a_gate_is_opened_by_hand(served: EndpointWorld, rollouts_api: Api) -> N
         assert rollouts_api.post(path).status_code == 200
     served.round()
     assert served.rollout.state == "Switching" and len(served.gateway.deployments) == 1
-    assert rollouts_api.get(f"rollouts/{served.rollout.pk}").json()["released_by"] != ""
+    opened_by = rollouts_api.get(f"rollouts/{served.rollout.pk}").json()["released_by"]
+    assert opened_by == AuditEvent.objects.get(action="rollout.release").actor
     answer = rollouts_api.post(path)
     assert (answer.status_code, answer.json()["code"]) == (409, "rollout:user:nothing-to-release")
 
@@ -259,8 +260,10 @@ def test_a_hold_is_made_longer_or_shorter_by_hand(served: EndpointWorld, rollout
         answer = rollouts_api.post(path, {"seconds": wrong})
         assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "seconds")
     before = served.rollout.held_until
+    Rollout.objects.filter(pk=served.rollout.pk).update(released_by="olga")
     held = rollouts_api.post(path, {"seconds": 7 * 86400}).json()
     assert before is not None and datetime.fromisoformat(held["held_until"]) > before + timedelta(days=6)
+    assert held["released_by"] == "olga", "who opened its gate stays known"
     served.round()
     assert served.rollout.state == "Holding", "and the round keeps to it"
     rollouts_api.post(path, {"seconds": 1})

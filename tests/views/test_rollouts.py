@@ -147,6 +147,8 @@ def test_a_gate_is_opened_once_somebody_read_what_is_cold(stage: Stage, olga: Cl
     assert not AuditEvent.objects.filter(action="rollout.release").exists()
     assert olga.post(address, {"ends": "gate"}).status_code == 302
     assert AuditEvent.objects.filter(action="rollout.release").count() == 1
+    assert "The gate of rollout 2 was opened" in words(olga, f"/endpoints/{stage.endpoint.pk}")
+    assert Rollout.objects.get(pk=stage.rollout.pk).released_by == "olga"
 
 
 def test_a_gate_that_opened_meanwhile_is_no_hold_to_be_ended(held: Rollout, olga: Client) -> None:
@@ -156,6 +158,9 @@ def test_a_gate_that_opened_meanwhile_is_no_hold_to_be_ended(held: Rollout, olga
     assert held.released_at is None
     assert "has to fetch it again" in words(olga, f"/rollouts/{held.pk}/release")
     assert olga.post(f"/rollouts/{held.pk}/release", {"ends": "hold"}).status_code == 302
+    assert "The hold of rollout 2 was ended" in words(olga, f"/endpoints/{held.endpoint_id}")
+    ended = Rollout.objects.get(pk=held.pk)
+    assert ended.released_at is not None and ended.released_by == "", "nobody opened its gate by hand"
 
 
 def test_one_that_is_over_is_said_to_wait_for_nobody(held: Rollout, olga: Client) -> None:

@@ -36,12 +36,8 @@ def rollout_hold(*, actor: Actor, rollout_id: UUID, seconds: int) -> Rollout:
             )
         now, before = timezone.now(), row.held_until
         row.held_until, row.held_at, row.held_by = now + timedelta(seconds=seconds), now, actor.name[:150]
-        row.released_at, row.released_by, row.message = None, "", held_message(row.held_until)
-        row.save(
-            update_fields=[
-                "held_until", "held_at", "held_by", "released_at", "released_by", "message", "updated_at",
-            ]
-        )  # fmt: skip
+        row.released_at, row.message = None, held_message(row.held_until)
+        row.save(update_fields=["held_until", "held_at", "held_by", "released_at", "message", "updated_at"])
         audit_write(
             actor=actor,
             action="rollout.hold",

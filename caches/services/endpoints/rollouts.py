@@ -169,7 +169,9 @@ def rollout_release(*, actor: Actor, rollout_id: UUID, holding: bool | None = No
                 next_step="Look at it again, and decide then.",
             )
         if row.released_at is None:
-            row.released_at, row.released_by = timezone.now(), str(actor)[:150]
+            row.released_at = timezone.now()
+            if row.state != RolloutState.HOLDING:  # who ended a hold is in the audit trail
+                row.released_by = actor.name[:150]
             row.save(update_fields=["released_at", "released_by", "updated_at"])
             _audit(actor, "rollout.release", row, {"state": row.state}, {"released": True})
     return row
