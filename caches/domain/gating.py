@@ -11,6 +11,8 @@ from caches.domain.states import is_permanent
 from caches.domain.text import time_text
 from controlplane.clusters.documents import EntryState
 
+NAMED = 3  # nodes that a sentence names before it counts
+
 
 class GateType(StrEnum):
     """All targets, a count, a percentage (rounded up), or after a number of seconds whatever happened."""
@@ -78,6 +80,25 @@ def gate(gate_type: GateType, value: int, targets: Sequence[Target], *, started_
     if len(live) - len(failed) < required:
         return Gate(GateState.FAILED, _cannot(required, len(live), failed), *numbers)
     return Gate(GateState.CLOSED, f"{ready} of {required} ready", *numbers)
+
+
+def waited_for(targets: Sequence[Target]) -> list[Target]:
+    """Those that are not ready, first the ones that need somebody's help."""
+    cold = [one for one in targets if not _is_ready(one)]
+    return sorted(cold, key=lambda one: (not (one.reason or one.refused), one.node))
+
+
+def cold_words(targets: Sequence[Target]) -> str:
+    """The first NAMED of those that are not ready, each with its cause, for a sentence; "" where all are."""
+    cold = waited_for(targets)
+    named = ", ".join(f"{one.node} ({_cause(one)})" for one in cold[:NAMED])
+    return named + (f" and {len(cold) - NAMED} more" if len(cold) > NAMED else "")
+
+
+def _cause(target: Target) -> str:
+    if target.unknown:
+        return "not heard of"
+    return "no room" if target.refused else target.reason or str(target.state)
 
 
 def _required(gate_type: GateType, value: int, live: int) -> int:

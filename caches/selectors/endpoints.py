@@ -142,12 +142,6 @@ def rollout_nodes(rollout: Rollout) -> Sequence[Target]:
     return gate_targets(pin, now=timezone.now()) if pin is not None else ()
 
 
-def waited_for(nodes: Sequence[Target]) -> list[Target]:
-    """Those that are not ready, first the ones that need somebody's help."""
-    waiting = [target for target in nodes if target.state != EntryState.READY or target.unknown]
-    return sorted(waiting, key=lambda target: (not (target.reason or target.refused), target.node))
-
-
 @dataclass(frozen=True, slots=True)
 class RolloutGate:
     """What a rollout's gate asks for, and how it stands over the target nodes as they are now."""

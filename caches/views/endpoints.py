@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.views.decorators.http import require_POST
 
+from caches.domain.gating import waited_for
 from caches.domain.rollouts import FINAL, RolloutState
 from caches.filters import EndpointFilter
 from caches.forms import EndpointForm, HearthForm
@@ -24,7 +25,6 @@ from caches.selectors.endpoints import (
     rollout_nodes,
     rollout_warmth,
     rollouts_list,
-    waited_for,
 )
 from caches.selectors.rollout_sides import hold_words, rollout_sides, way_back
 from caches.services.endpoints.cache import endpoint_cache_set

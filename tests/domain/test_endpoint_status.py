@@ -9,7 +9,8 @@ import pytest
 
 from caches.domain.endpoints.specs import read_endpoint
 from caches.domain.endpoints.status import StatusFacts, WorkFacts, cache_facts, endpoint_status, mirror_status
-from caches.domain.gating import Gate, GateState
+from caches.domain.gating import Gate, GateState, Target, cold_words
+from controlplane.clusters.documents import EntryState
 from tests.domain.endpoints import config
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -77,3 +78,18 @@ def test_a_cache_counts_its_nodes_in_the_same_words_on_its_way_and_when_it_is_wa
     found = said("WeightsCacheReady", weights=facts)
     assert (found[0], found[2]) == (status, words)
     assert mirror_status(facts)["message"] == ("" if status == "True" else words)
+
+
+def test_a_cache_names_the_first_nodes_that_are_not_warm_and_why() -> None:
+    found = [
+        Target("a", EntryState.READY),
+        Target("b", EntryState.READY, unknown=True),
+        Target("c", EntryState.DOWNLOADING),
+        Target("d", EntryState.FAILED, "SourceUnavailable"),
+        Target("e", EntryState.ABSENT, refused=True),
+    ]
+    assert (cold_words(found[:1]), cold_words(found[:2])) == ("", "b (not heard of)")
+    told = "d (SourceUnavailable), e (no room), b (not heard of) and 1 more"
+    assert cold_words(found) == told
+    facts = cache_facts(Gate(GateState.CLOSED, "1 of 5 ready", 1, 5), moving=True, cold=told)
+    assert said("ImageCacheReady", image=facts)[2] == f"1 of 5 nodes are warm. Not yet: {told}."

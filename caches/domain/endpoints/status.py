@@ -26,6 +26,7 @@ class CacheFacts:
     ready: int
     target: int
     message: str = ""
+    cold: str = ""  # which nodes are not ready and why, while the numbers alone are said
 
     @property
     def phase(self) -> str:
@@ -79,8 +80,9 @@ class StatusFacts:
     unwritten: str = ""  # why the cluster does not take this very status
 
 
-def cache_facts(gate: Gate | None, *, moving: bool) -> CacheFacts:
-    """A cache's state from its gate over all targets. ``moving``: bytes are on their way somewhere."""
+def cache_facts(gate: Gate | None, *, moving: bool, cold: str = "") -> CacheFacts:
+    """A cache's state from its gate over all targets. ``moving``: bytes are on their way somewhere. ``cold``: of the
+    targets that are not ready, see gating.cold_words."""
     if gate is None:
         return CacheFacts("Pending", 0, 0, "Nothing is asked of any node yet.")
     numbers = (gate.ready, gate.required)
@@ -89,12 +91,13 @@ def cache_facts(gate: Gate | None, *, moving: bool) -> CacheFacts:
     if gate.state is GateState.FAILED:
         return CacheFacts("Failed", *numbers, gate.reason)
     # Over all targets the numbers say it; the gate's own words stand where there is nothing to count.
-    return CacheFacts("Downloading" if moving else "Pending", *numbers, "" if gate.required else gate.reason)
+    state = "Downloading" if moving else "Pending"
+    return CacheFacts(state, *numbers, "", cold) if gate.required else CacheFacts(state, *numbers, gate.reason)
 
 
-def image_facts(gate: Gate, *, moving: bool) -> CacheFacts:
+def image_facts(gate: Gate, *, moving: bool, cold: str = "") -> CacheFacts:
     """As cache_facts; of an image the vendor also says where only some nodes cannot have it."""
-    facts = cache_facts(gate, moving=moving)
+    facts = cache_facts(gate, moving=moving, cold=cold)
     return replace(facts, state="PartiallyReady") if facts.state == "Failed" and facts.ready else facts
 
 
@@ -124,7 +127,8 @@ def _counts(cache: CacheFacts) -> Json:
 
 
 def _warm_nodes(cache: CacheFacts) -> str:
-    return f"{cache.ready} of {cache.target} {'node is' if cache.target == 1 else 'nodes are'} warm."
+    said = f"{cache.ready} of {cache.target} {'node is' if cache.target == 1 else 'nodes are'} warm."
+    return f"{said} Not yet: {cache.cold}." if cache.cold else said
 
 
 def _state(facts: StatusFacts) -> str:

@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from caches.domain.endpoints.specs import EndpointSpec
 from caches.domain.endpoints.status import CacheFacts, image_facts
-from caches.domain.gating import GateType, gate
+from caches.domain.gating import GateType, cold_words, gate
 from caches.domain.images import ImageReference, NotAReference, parse_reference
 from caches.domain.states import any_moving
 from caches.models import Image, ImageState, ModelVersion, Rollout, SourceConnection
@@ -162,4 +162,4 @@ def _kept(
     if not found:
         return CacheFacts("Pending", 0, 0, "Nothing is asked of any node yet.")
     whole = gate(GateType.ALL, 100, found, started_at=pinned.pin.created_at, now=now)
-    return image_facts(whole, moving=any_moving(target.state for target in found))
+    return image_facts(whole, moving=any_moving(target.state for target in found), cold=cold_words(found))

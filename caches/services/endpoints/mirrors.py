@@ -15,7 +15,7 @@ from typing import Any
 from caches.domain.demand import alternatives
 from caches.domain.endpoints.specs import INSTANCE_TYPE_LABEL
 from caches.domain.endpoints.status import CacheFacts, image_facts, image_mirror_name, mirror_status
-from caches.domain.gating import GateType, gate
+from caches.domain.gating import GateType, cold_words, gate
 from caches.domain.states import any_moving
 from caches.models import Pin, ShownMirror
 from caches.selectors.endpoint_targets import gate_targets
@@ -115,7 +115,7 @@ def _facts(pins: list[Pin], now: datetime) -> CacheFacts:
     nodes = {target.node: target for pin in by_pools.values() for target in gate_targets(pin, now=now)}
     found = list(nodes.values())
     whole = gate(GateType.ALL, 100, found, started_at=now, now=now)
-    return image_facts(whole, moving=any_moving(target.state for target in found))
+    return image_facts(whole, moving=any_moving(target.state for target in found), cold=cold_words(found))
 
 
 def _spec(pins: list[Pin]) -> dict[str, Any]:

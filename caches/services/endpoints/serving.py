@@ -14,7 +14,7 @@ from django.utils import timezone
 from caches.domain.endpoints.specs import GROUP, EndpointReading, EndpointSpec
 from caches.domain.endpoints.status import CacheFacts, StatusFacts, WarmUpFacts, WorkFacts, cache_facts
 from caches.domain.endpoints.workload import Served, deployment, service
-from caches.domain.gating import Gate, GateState, GateType, gate
+from caches.domain.gating import Gate, GateState, GateType, cold_words, gate
 from caches.domain.rollouts import BEFORE_SWITCH, RolloutFacts, RolloutState, VersionFacts, WorkloadFacts
 from caches.domain.states import any_moving
 from caches.models import ModelVersion, Rollout
@@ -55,6 +55,7 @@ class _Warming:
     gate: Gate | None = None
     whole: Gate | None = None
     moving: bool = False
+    cold: str = ""  # which targets are not ready, and why
 
 
 def own_name(endpoint: Endpoint) -> EndpointName:
@@ -180,6 +181,7 @@ def _warm(
         gate(policy.type, policy.value, counted, started_at=began, now=now),
         whole,
         any_moving(target.state for target in found),
+        cold_words(found),
     )
 
 
@@ -275,7 +277,7 @@ def _weights(spec: EndpointSpec, targets: CacheTargets, warming: _Warming) -> Ca
         return CacheFacts("Failed", 0, 0, targets.why)
     if warming.pinned.no_room:
         return CacheFacts("Pending", 0, 0, warming.pinned.no_room)
-    return cache_facts(warming.whole, moving=warming.moving)
+    return cache_facts(warming.whole, moving=warming.moving, cold=warming.cold)
 
 
 def _warm_up(endpoint: Endpoint) -> WarmUpFacts:
