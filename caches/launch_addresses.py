@@ -53,7 +53,8 @@ def selection_of(
         period = period_of(began, ended, now)
     if exact:
         first, last = full_moment(began, now), min(full_moment(ended, now), now)
-        period = replace(period, since=first, until=last if last > first else moment_of(ended, now))
+        last = last if last > first else moment_of(ended, now)
+        period = replace(period, since=first, until=last, end=last)
     wanted: dict[str, Any] = {name: asked[name] for name in FILTERS}
     for name, words in WORDS.items():
         if wanted[name] and wanted[name] not in words:

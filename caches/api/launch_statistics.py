@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from caches.api.base import ApiView
 from caches.api.serializers.launch_report import LaunchReportSerializer
 from caches.api.serializers.launch_statistics import LaunchComparisonSerializer, LaunchMovesSerializer, selected
-from caches.api.serializers.launches import CLASSES, LABELS, TRIALS
+from caches.api.serializers.launches import CLASSES, DOWN, LABELS, TRIALS, UP
 from caches.launch_addresses import FIELDS, REPORTED, SIDES, Problems, pair_of, selection_of
 from caches.selectors.launches.attribution import launch_moves
 from caches.selectors.launches.comparison import launches_compared
@@ -29,9 +29,10 @@ _HELP = {
 _CHOICES = {"event_class": CLASSES, "weights": LABELS, "image": LABELS, "trial": TRIALS}
 
 
-def described(prefix: str, since: str, until: str) -> list[OpenApiParameter]:
+def described(prefix: str, since: str, until: str, *, exact: bool = False) -> list[OpenApiParameter]:
     """The query parameters of a selection, for the description."""
-    period = {"since": f"{since} (default), now-30d, or a time", "until": f"{until} (default) or a time"}
+    down, up = ("", "") if exact else (f"; {DOWN}", f"; {UP}")
+    period = {"since": f"{since} (default), now-30d, or a time{down}", "until": f"{until} (default) or a time{up}"}
     return [
         OpenApiParameter(
             prefix + name, OpenApiTypes.STR, description=period.get(name, _HELP.get(name, "")), enum=_CHOICES.get(name)
@@ -57,7 +58,7 @@ class LaunchComparison(ApiView):
     parameters = {"GET": tuple(f"{side}_{name}" for side in SIDES for name in FIELDS)}
 
     @extend_schema(
-        parameters=[one for side, period in SIDES.items() for one in described(f"{side}_", *period)],
+        parameters=[one for side, period in SIDES.items() for one in described(f"{side}_", *period, exact=True)],
         responses=LaunchComparisonSerializer,
     )
     def get(self, request: Request) -> Response:
@@ -86,7 +87,7 @@ class LaunchMoves(ApiView):
         selection = selection_of(request.query_params.dict(), timezone.now(), problems, since="now-24h")
         refuse(problems)
         found = launch_moves(selection, targets=self.targets)
-        document = {"since": selection.period.since, "until": selection.period.until, "moves": found}
+        document = {"since": selection.period.since, "until": selection.period.end, "moves": found}
         return Response(LaunchMovesSerializer(document).data)
 
 
@@ -106,7 +107,7 @@ class LaunchReport(ApiView):
         found = launch_report(selection, targets=self.targets)
         document = {
             "since": selection.period.since,
-            "until": selection.period.until,
+            "until": selection.period.end,
             "versions": found.versions,
             "left_out": found.left_out,
             "scaling": found.scaling,

@@ -16,8 +16,10 @@ from rest_framework.response import Response
 from caches.api.base import ApiRowsView, ApiView, one
 from caches.api.serializers.launches import (
     CLASSES,
+    DOWN,
     LABELS,
     TRIALS,
+    UP,
     LaunchDetailSerializer,
     LaunchSerializer,
     PhasesBody,
@@ -104,8 +106,8 @@ class LaunchStatistics(ApiView):
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("since", OpenApiTypes.STR, description="now-24h (default), now-30d, or a time"),
-            OpenApiParameter("until", OpenApiTypes.STR, description="now (default) or a time"),
+            OpenApiParameter("since", OpenApiTypes.STR, description=f"now-24h (default), now-30d, or a time; {DOWN}"),
+            OpenApiParameter("until", OpenApiTypes.STR, description=f"now (default) or a time; {UP}"),
             OpenApiParameter("pool", OpenApiTypes.STR, description="cluster.pool"),
             OpenApiParameter("endpoint", OpenApiTypes.STR, description="namespace/name"),
             OpenApiParameter("version", OpenApiTypes.STR, description="model version"),

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from caches import launch_charts
-from caches.domain.launches.period import LONGEST, Period, period_of
+from caches.domain.launches.period import LONGEST, Period, moment_of, period_of
 from caches.domain.launches.timeline import seconds_waited
 from caches.domain.launches.words import Cached, EventClass
 from caches.launch_addresses import FILTERS, WORDS
@@ -85,6 +85,7 @@ def launches(request: HttpRequest, suffix: str = "") -> HttpResponse:
         "period": selection.period,
         "begins": _clock(selection.period.since, zone),
         "ends": "now" if selection.period.open else _clock(selection.period.end, zone),
+        "rounded": not problems and _is_rounded(request, selection.period),
         "moves": _moves(selection.period),
         "problems": " ".join(problems.values()),
         "since_choices": SINCE,
@@ -197,6 +198,13 @@ def _moves(period: Period) -> list[tuple[str, str, str]]:
         for words, since, to in [*beside, *wider]
         if to - since >= _SHORTEST
     ]
+
+
+def _is_rounded(request: HttpRequest, period: Period) -> bool:
+    """Whether more is shown than the address asks for; what goes on until now begins with an hour anyway."""
+    now = timezone.now()
+    since, until = (moment_of(request.GET.get(name) or "now", now) for name in ("since", "until"))
+    return not period.open and (since, until) != (period.since, period.until)
 
 
 def _before(selection: Selection) -> Selection:

@@ -70,6 +70,17 @@ def test_it_holds_everything_between_the_two_in_whole_hours() -> None:
     assert (exact.since.day, exact.until.day, exact.end.day, len(exact.steps)) == (1, 2, 2, 24)
 
 
+@pytest.mark.parametrize(
+    ("until", "end"),
+    [("11:56", "12:00"), ("12:00", "12:00"), ("12:20", "12:30"), ("12:30", "12:30"), ("12:40", "12:30")],
+)
+def test_it_ends_with_a_full_hour_or_now(until: str, end: str) -> None:
+    now = datetime(2030, 10, 27, 12, 30, tzinfo=UTC)
+    found = period_of("2030-10-27T11:50:00Z", f"2030-10-27T{until}:00Z", now)
+    assert (f"{found.since:%H:%M}", f"{found.end:%H:%M}") == ("11:00", end)
+    assert found.open is (until >= "12:30")
+
+
 @pytest.mark.parametrize("until", ["now", "2030-10-27T18:00:00Z", "2099-01-01T00:00:00Z"])
 def test_it_ends_now_at_the_latest(until: str) -> None:
     assert period_of("now-6h", until, NOW).end == NOW
@@ -86,7 +97,7 @@ def test_days_that_are_over_are_read_as_such_and_the_edges_by_hours() -> None:
     month = ("Hour", "09-27T12", "09-28T00"), ("Day", "09-28T00", "10-27T00"), ("Hour", "10-27T00", "10-27T13")
     assert parts("now-30d", "now") == [*month]
     assert parts("2030-10-01T00:00Z", "2030-10-03T00:00Z") == [("Day", "10-01T00", "10-03T00")]
-    assert parts("2030-10-01T00:00Z", "2030-10-01T23:59Z") == [("Hour", "10-01T00", "10-02T00")]
+    assert parts("2030-10-01T00:00Z", "2030-10-01T23:59Z") == [("Day", "10-01T00", "10-02T00")]
     assert parts("2030-10-01T06:00Z", "2030-10-02T06:00Z") == [("Hour", "10-01T06", "10-02T06")]
     assert parts("now-1h", "now") == [("Hour", "10-27T11", "10-27T13")]
 

@@ -92,6 +92,24 @@ def test_days_of_another_zone_hold_the_launches_of_those_days(stage: Stage, ada:
         assert sum(count is not None for count in rows[5]) == columns, zone
 
 
+def test_page_list_and_rest_hold_the_same_full_hours(stage: Stage, ada: Client) -> None:
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0) - timedelta(hours=5)
+    for minute in (2, 57, 61):
+        put_launches(stage.pool.cluster, [7.0], at=hour + timedelta(minutes=minute), pool_name="gpu")
+    since, until = (f"{hour + timedelta(minutes=minute):%Y-%m-%dT%H:%M:%SZ}" for minute in (50, 56))
+    asked = f"since={since}&until={until}"
+    page = shown(ada, f"/launches?{asked}")
+    end = hour + timedelta(hours=1)
+    assert f"{hour:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, by the hour; what is asked for is rounded" in page
+    assert "2 launches" in page
+    assert len(json.loads(ada.get(f"/launches.json?table=launches&{asked}").content)["rows"]) == 2
+    told = ada.get(f"/api/v1/launches/statistics?{asked}").json()
+    assert [datetime.fromisoformat(told[name]) for name in ("since", "until")] == [hour, end]
+    assert sum(row["launches"] for row in told["classes"] if not row["weights"]) == 2
+    whole = f"since={told['since']}&until={told['until']}"
+    assert "is rounded" not in shown(ada, f"/launches?{whole}") and "is rounded" not in shown(ada, "/launches")
+
+
 def test_it_leads_to_the_times_around(stage: Stage, ada: Client) -> None:
     found = links(ada, "/launches?since=now-6h&pool=lab.gpu&list_after=x~y")
     assert "Later" not in found and {"Earlier", "Wider"} <= set(found)

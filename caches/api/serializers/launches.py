@@ -33,6 +33,8 @@ TRIALS = [one.value for one in Trials]
 OBSERVERS = [one.value for one in Observer]
 REASONS = [one.value for one in MissReason]
 MARKS = [one.value for one in Mark]
+# Counts have full hours.
+DOWN, UP = "rounded down to its full hour", "rounded up to its full hour, but to now at most"
 CLOCKS = [one.value for one in Clock]
 
 
@@ -177,7 +179,7 @@ class ClassSerializer(serializers.Serializer[Any]):
 
 
 class StatisticsSerializer(serializers.Serializer[Any]):
-    since = serializers.DateTimeField()
-    until = serializers.DateTimeField()
+    since = serializers.DateTimeField(help_text=f"what is counted: {DOWN}")
+    until = serializers.DateTimeField(help_text=f"what is counted: {UP}")
     waiting_hours = serializers.IntegerField(help_text="hours of the period that are to be counted again")
     classes = ClassSerializer(many=True)

@@ -28,7 +28,7 @@ class Part:
 class Period:
     """From ``since`` until before ``until``, both UTC and full hours: counts have no finer edges.
 
-    ``end`` is the last moment that is meant, within the hour before ``until`` and never in the future; ``step`` what
+    ``end`` is ``until``, or now where that is in the future: nothing later is counted or listed. ``step`` is what
     charts divide the period into: hours, or days of ``zone``.
     """
 
@@ -107,7 +107,8 @@ def period_of(since: str, until: str, now: datetime, zone: tzinfo = UTC) -> Peri
     if first < EARLIEST:
         raise ValueError(f"it begins before {EARLIEST.year}")
     step = HOUR if last - first <= HOURLY_UP_TO else DAY
-    return Period(hour_of(first), _up(last), step, last.astimezone(UTC), zone, last == now)
+    ending = _up(last)
+    return Period(hour_of(first), ending, step, min(ending, now.astimezone(UTC)), zone, last == now)
 
 
 def label_of(moment: datetime, zone: tzinfo, step: timedelta) -> str:
