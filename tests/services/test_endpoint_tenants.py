@@ -17,6 +17,7 @@ from controlplane.clusters.documents import SourceType
 from tests import factories
 from tests.domain.endpoints import config, spec_of
 from tests.services.endpoints import EndpointWorld
+from tests.services.world import MIB
 
 pytestmark = pytest.mark.django_db
 
@@ -52,3 +53,14 @@ def test_a_connection_of_other_namespaces_is_read_for_none_but_those(served: End
     served.apply(spec__modelSourceConfig__modelLocation="llms/chat-next")
     served.round()
     assert (served.rollout.number, served.rollout.state) == (2, "Warming")
+
+
+def test_the_name_that_somebody_else_gave_its_weights_is_not_told(served: EndpointWorld) -> None:
+    version = served.version(size=1024 * 1024 * MIB)
+    version.model.name = "their-secret-plan"
+    version.model.save()
+    served.apply(spec__modelCacheConfig__imageCache__enabled=False)
+    served.round()
+    said = served.condition("RolledOut")[2]
+    assert said.startswith("s3://models/llms/chat-small does not fit on 2 of 2 nodes.")
+    assert "their-secret-plan" not in json.dumps(served.status)

@@ -41,7 +41,11 @@ def pin_ensure(*, endpoint: Endpoint, spec: EndpointSpec, version: ModelVersion,
         gate_type=GateType(spec.options.gate.type.value),
         gate_value=spec.options.gate.value,
     )
-    return _ensure(endpoint, wanted)
+    pinned = _ensure(endpoint, wanted)
+    if pinned.no_room and version.model.name != spec.model_name:
+        # Registered first by somebody else, whose name for it is nobody's business here.
+        return Pinned(no_room=pinned.no_room.replace(version.full_name, spec.source.text))
+    return pinned
 
 
 def image_pin_ensure(
