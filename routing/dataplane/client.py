@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import httptools
 
 from routing.dataplane.exchange import Exchange
-from routing.dataplane.heads import CONTINUE, Header
+from routing.dataplane.heads import CONTINUE, Header, without_upgrade
 from routing.dataplane.known import Pattern, pattern_of
 from routing.dataplane.routes import Made, Refusal, Request, route, too_large
 
@@ -61,7 +61,7 @@ class Client(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._in_head = self._last = self._gave_up = self._paused = False
         self._known: KnownRequest | None = None
-        self._raw, self._tail, self._tried, self._missing = b"", b"", 0, 0
+        self._raw, self._tail, self._tried, self._missing, self._unread = b"", b"", 0, 0, 0
         self._fresh()
 
     # what the exchange does
@@ -91,6 +91,11 @@ class Client(asyncio.Protocol):
             self._transport.abort()
 
     def is_overdue(self, now: float) -> bool:
+        """Asked now and then: a client that took something since the last time has all its time again."""
+        if self.read_by and self._transport is not None:
+            before, self._unread = self._unread, self._transport.get_write_buffer_size()
+            if self._unread < before:
+                self.read_by = now + UNREAD_SECONDS if self._unread else 0.0
         return 0 < self.deadline < now or 0 < self.answer_by < now or 0 < self.read_by < now
 
     def expire(self, now: float) -> None:
@@ -107,8 +112,14 @@ class Client(asyncio.Protocol):
         self.deadline = 0.0
         if self._began and not self._last:
             self._give_up(TOO_SLOW)
-        elif self._exchange is None:
+        elif self._exchange is not None or self._transport is None:
+            return
+        elif self._gave_up or not self._transport.get_write_buffer_size():
             self.abort()
+        else:  # it is not idle: it still reads
+            self.deadline = now + IDLE_SECONDS
+            if not self.read_by:
+                self._expect_reading()
 
     def stop(self) -> None:
         """No more requests after those that are here."""
@@ -134,14 +145,21 @@ class Client(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.congested = True
-        self.read_by = self.shared.now() + UNREAD_SECONDS
+        self._expect_reading()
         if self._exchange:
             self._exchange.pause()
 
     def resume_writing(self) -> None:
-        self.congested, self.read_by = False, 0.0
+        self.congested = False
+        if self._transport is not None and not self._transport.is_closing():
+            self.read_by = 0.0
         if self._exchange:
             self._exchange.resume()
+
+    def _expect_reading(self) -> None:
+        if self._transport is not None:
+            self._unread = self._transport.get_write_buffer_size()
+            self.read_by = self.shared.now() + UNREAD_SECONDS
 
     def data_received(self, data: bytes) -> None:
         if self._last:
@@ -197,7 +215,9 @@ class Client(asyncio.Protocol):
                 # The parser stops behind the head and leaves a body unread. The offer is not taken, so the request is
                 # read again without it: what follows must not be taken for another request.
                 self._raw = b""
-                data = self._without_upgrade() + data[int(upgrade.args[0]) :]
+                version = self._parser.get_http_version().encode()
+                head = without_upgrade(self._parser.get_method(), self._target, version, self._headers)
+                data = head + data[int(upgrade.args[0]) :]
                 self._parser = httptools.HttpRequestParser(self)
             except httptools.HttpParserError as error:
                 if self._refusal is None and isinstance(error, httptools.HttpParserCallbackError):
@@ -321,18 +341,6 @@ class Client(asyncio.Protocol):
         self._began = self._owes_continue = False
         self._refusal: Refusal | None = None
 
-    def _without_upgrade(self) -> bytes:
-        """The head that was just read, without the offer of another protocol."""
-        lines = [b"%b %b HTTP/%b" % (self._parser.get_method(), self._target, self._parser.get_http_version().encode())]
-        for name, value in self._headers:
-            lowered = name.lower()
-            if lowered == b"connection":
-                tokens = [one.strip() for one in value.split(b",")]
-                value = b", ".join(one for one in tokens if one.lower() != b"upgrade")
-            if lowered != b"upgrade":
-                lines.append(name + b": " + value)
-        return b"\r\n".join(lines) + b"\r\n\r\n"
-
     def _refuse(self, refusal: Refusal) -> None:
         """From within the parser: stop it, and say this."""
         self._refusal = refusal
@@ -354,8 +362,9 @@ class Client(asyncio.Protocol):
             self._transport.write_eof()
             self.deadline = self.shared.now() + LINGER_SECONDS
         else:
+            self.deadline = 0.0
+            self._expect_reading()
             self._transport.close()  # once it has taken all
-            self.deadline = self.shared.now() + UNREAD_SECONDS
 
     def _proceed(self) -> None:
         if self._exchange is not None or not self._waiting or self._transport is None:

@@ -35,6 +35,19 @@ def request_start(method: bytes, target: bytes, headers: Iterable[Header]) -> by
     return b"\r\n".join(lines) + b"\r\n"
 
 
+def without_upgrade(method: bytes, target: bytes, version: bytes, headers: Iterable[Header]) -> bytes:
+    """A request's head as the client sent it, but for the offer of another protocol."""
+    lines = [b"%b %b HTTP/%b" % (method, target, version)]
+    for name, value in headers:
+        lowered = name.lower()
+        if lowered == b"connection":
+            tokens = [one.strip() for one in value.split(b",")]
+            value = b", ".join(one for one in tokens if one.lower() != b"upgrade")
+        if lowered != b"upgrade":
+            lines.append(name + b": " + value)
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
 def head_end(body_bytes: int | None) -> bytes:
     """``body_bytes`` None for a request without a body."""
     return b"\r\n" if body_bytes is None else b"content-length: %d\r\n\r\n" % body_bytes

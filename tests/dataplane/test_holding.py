@@ -6,6 +6,8 @@ import asyncio
 import errno
 import resource
 import socket
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -14,7 +16,7 @@ from routing.dataplane.__main__ import take_open_files
 from routing.dataplane.client import AHEAD_BYTES, UNREAD_SECONDS, Client
 from routing.dataplane.router import Shared
 from routing.dataplane.routes import Request
-from tests.dataplane.engines import Call
+from tests.dataplane.engines import Call, Engine
 from tests.dataplane.test_strict import Clock, H, later
 from tests.dataplane.world import Wire, World, request, run, until, world
 
@@ -46,6 +48,25 @@ def only(here: World) -> Client:
     return client
 
 
+def sends_little(here: World) -> asyncio.Transport:
+    """The router's end of it, of which the system takes next to nothing either."""
+    transport = only(here)._transport
+    assert transport is not None
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    return transport
+
+
+def cut(here: World, clock: Clock) -> Callable[[], bool]:
+    """Whether it is, after that time once more: until just now its system may have taken something."""
+
+    def passes() -> bool:
+        clock.now += UNREAD_SECONDS + 1
+        here.router._sweep()
+        return not here.shared.clients
+
+    return passes
+
+
 @run
 async def test_a_client_that_takes_nothing_of_its_answer_is_cut_and_its_instance_is_free() -> None:
     clock = Clock()
@@ -55,8 +76,7 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_and_its_instance
         await until(lambda: here.shared.clients and only(here).congested, "it takes nothing any more")
         await later(here, clock, UNREAD_SECONDS - 1)
         assert here.in_flight() == {"pod-0": 1}, "it may be slow"
-        await later(here, clock, 2)
-        await until(lambda: not here.shared.clients, "it is cut")
+        await until(cut(here, clock), "it is cut")
         assert here.in_flight() == {}
         await until(lambda: not here.engines[0].open, "its instance was told")
 
@@ -84,15 +104,43 @@ async def test_an_answer_that_nobody_takes_is_not_kept_for_ever_behind_the_last_
     async with world(some, shared=Shared(now=clock)) as here:
         wire = await narrow(here)
         await until(lambda: here.shared.clients, "it is connected")
-        transport = only(here)._transport
-        assert transport is not None
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        transport = sends_little(here)
         await wire.send(request("POST", "/v1/completions", b"{}", "Connection: close"))
         await until(lambda: only(here)._last, "all of it was written")
         assert transport.get_write_buffer_size() > 0 and not only(here).congested
         assert here.in_flight() == {}, "the instance has done its work"
-        await later(here, clock, UNREAD_SECONDS + 1)
-        await until(lambda: not here.shared.clients, "it is cut")
+        only(here).pause_writing()  # as the loop says it of a longer answer, of which it took most
+        only(here).resume_writing()
+        await until(cut(here, clock), "it is cut")
+
+
+def waits(client: Client, engine: Engine) -> bool:
+    return client.congested or (bool(engine.calls) and client._exchange is None)
+
+
+@run
+async def test_a_client_that_reads_slowly_and_steadily_is_never_cut() -> None:
+    """Neither while more is to come, nor once all of it was written, whether it may ask again or not."""
+    for script, ends in ((endless, "Keep: alive"), (some, "Keep: alive"), (some, "Connection: close")):
+        clock = Clock()
+        async with world(script, shared=Shared(now=clock)) as here:
+            wire, got = await narrow(here), b""
+            await until(lambda: here.shared.clients, "it is connected")
+            transport = sends_little(here)
+            await wire.send(request("POST", "/v1/completions", b"{}", ends))
+            await until(partial(waits, only(here), here.engines[0]), "it has only to read")
+            for _ in range(3):
+                size = transport.get_write_buffer_size()
+                while size and transport.get_write_buffer_size() >= size:
+                    got += (piece := await wire.reader.read(512))
+                    assert piece, "it was cut"
+                await later(here, clock, UNREAD_SECONDS - 1)
+            if script is some:
+                head = got.index(b"\r\n\r\n") + 4
+                got += await wire.reader.readexactly(head + 60_000 - len(got))
+                assert got.endswith(PIECE[:60_000])
+            else:
+                assert here.in_flight() == {"pod-0": 1}
 
 
 @run
