@@ -76,6 +76,18 @@ class MarkerSerializer(serializers.Serializer[Any]):
     version = serializers.IntegerField(help_text="of the routers' configuration")
 
 
+class FailedSerializer(serializers.Serializer[Any]):
+    """Requests that got no whole answer, of one kind."""
+
+    kind = serializers.CharField(
+        help_text="a router's own code (`routing:instances:none`), `answers:4xx` and `answers:5xx` of instances, "
+        "`truncated`, `disconnected`; `attempts:…` are attempts at instances, not requests"
+    )
+    count = serializers.IntegerField()
+    words = serializers.CharField()
+    lost = serializers.BooleanField(help_text="for no reason of the client's or its request's")
+
+
 class UnderPolicySerializer(serializers.Serializer[Any]):
     """What was measured under one version of the policy, from when on all routers had it."""
 
@@ -101,6 +113,8 @@ class TelemetrySerializer(serializers.Serializer[Any]):
     waited = SpreadSerializer(help_text="in the queue")
     spill = serializers.FloatField(allow_null=True, help_text="of the requests that had a key")
     saturated = serializers.FloatField(allow_null=True)
+    lost = serializers.IntegerField(help_text="requests that got no whole answer for no reason of their own")
+    failed = FailedSerializer(many=True, help_text="refused and failed, by kind; those that there were")
     shares = ShareSerializer(many=True)
     band = serializers.ListField(
         child=serializers.FloatField(), help_text="between which the share of one that was always there is fair"

@@ -17,12 +17,14 @@ from routing.domain.policies import PREFIX_LENGTHS, THRESHOLDS, RoutingPolicy, R
 FEWEST = 100  # requests in the period
 EVERYBODY = 0.9  # the part of the requests that makes a beginning everybody's
 MUCH_OVERLAP, LOST_OVERLAP = 0.2, 0.15
-MANY_SPILLED, MANY_KEYLESS = 0.2, 0.3
+MANY_SPILLED, MANY_KEYLESS, MANY_LOST = 0.2, 0.3, 0.005
 LONGEST = "It is the longest that there is; let clients name a key (prompt_cache_key)."
 Number = float | int | str | None
 
 
 class AdviceKind(StrEnum):
+    NO_INSTANCE = "NoInstanceIsReady"
+    LOST = "RequestsAreLost"
     TOO_LITTLE = "TooLittleTraffic"
     SYSTEM_PROMPT = "PrefixLengthInsideSystemPrompt"
     ALL_HOT = "EveryBeginningIsEverybodys"
@@ -52,7 +54,8 @@ class Advice:
 class Seen:
     """Of a period of ``minutes``. ``outcomes`` by name. ``caching_off``: names of engines that say that their prefix
     cache is off. Of the recorded requests, None without any: ``overlap``, the part of the text that had been sent
-    before, and ``shares``, by depth the share of the most frequent beginning."""
+    before, and ``shares``, by depth the share of the most frequent beginning. ``waited`` had to wait for an instance,
+    ``refused`` got none, ``lost`` are all that got no whole answer for no reason of their own."""
 
     policy: RoutingPolicy
     minutes: int
@@ -65,13 +68,17 @@ class Seen:
     recorded: int = 0
     overlap: float | None = None
     shares: Sequence[tuple[int, float]] = ()
+    waited: int = 0
+    refused: int = 0
+    lost: int = 0
 
 
 def advise(seen: Seen) -> tuple[Advice, ...]:
     """The worst first; nothing when nothing is odd."""
+    gone = list(_lost(seen))
     if seen.requests < FEWEST:
-        return (_too_little(seen),)
-    found = [*_engines(seen), *_keys(seen), *_overlap(seen), *_threshold(seen)]
+        return (*gone, _too_little(seen))
+    found = [*gone, *_engines(seen), *_keys(seen), *_overlap(seen), *_threshold(seen)]
     return tuple(sorted(found, key=lambda one: ("bad", "warn", "info").index(one.severity)))
 
 
@@ -83,6 +90,30 @@ def _too_little(seen: Seen) -> Advice:
         f"Look at a longer time, or come back after {FEWEST} requests.",
         {"requests": seen.requests, "fewest": FEWEST},
     )
+
+
+def _lost(seen: Seen) -> Iterator[Advice]:
+    """Requests that nobody answers; said of any traffic, for each of them is one too many."""
+    if seen.instances == 0 and (seen.waited or seen.refused):
+        were = "was" if seen.refused == 1 else "were"
+        yield Advice(
+            AdviceKind.NO_INSTANCE,
+            "bad",
+            f"No instance is ready. In {seen.minutes} minutes {_count(seen.waited, 'request')} had to wait for one, "
+            f"and {seen.refused:,} {were} refused because there was none.",
+            "Look at the endpoint: what its instances wait for, and how many there should be.",
+            {"waited": seen.waited, "refused": seen.refused, "instances": 0},
+        )
+    elif seen.lost and seen.lost >= MANY_LOST * (seen.requests + seen.refused):
+        were = "was" if seen.lost == 1 else "were"
+        yield Advice(
+            AdviceKind.LOST,
+            "bad",
+            f"{_count(seen.lost, 'request')} of {seen.requests + seen.refused:,} {were} refused, failed or cut for no "
+            "reason of their own.",
+            "Look at what became of them under Refused and failed, and at the instances that failed.",
+            {"lost": seen.lost, "refused": seen.refused, "requests": seen.requests},
+        )
 
 
 def _engines(seen: Seen) -> Iterator[Advice]:

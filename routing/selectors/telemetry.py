@@ -13,6 +13,7 @@ from controlplane.serving.models import Instance, Variant
 from controlplane.serving.standing import Standings
 from routing.domain.deciding import KEYED, SPILLED, Outcome
 from routing.domain.engine_figures import Gauge
+from routing.domain.failing import Failed, failed_of
 from routing.domain.figures import Figures, fair_band, is_fair
 from routing.models import Configuration, RoutedEndpoint, RoutingWindow
 from routing.selectors.by_policy import UnderPolicy, under_policies
@@ -99,12 +100,18 @@ class Telemetry:
     waited: Spread
     spill: float | None
     saturated: float | None
+    failed: tuple[Failed, ...]
     shares: tuple[Share, ...]
     band: tuple[float, float]
     engines: tuple[EngineShown, ...]
     points: tuple[Point, ...]
     markers: tuple[Marker, ...]
     policies: tuple[UnderPolicy, ...]
+
+    @property
+    def lost(self) -> int:
+        """Requests that got no whole answer for no reason of their own."""
+        return sum(one.count for one in self.failed if one.lost)
 
     @property
     def produced_by(self) -> str:
@@ -139,6 +146,7 @@ def telemetry(*, variant: Variant, minutes: int, now: datetime) -> Telemetry:
         waited=spread(total.waited),
         spill=sum(total.outcomes[one] for one in SPILLED) / keyed if keyed else None,
         saturated=total.outcomes[Outcome.SATURATED] / keyed if keyed else None,
+        failed=failed_of(total),
         shares=shares,
         band=fair_band(1 / there if there else 0.0, total.instances.total()),
         engines=_engines(total, names),

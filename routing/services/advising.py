@@ -7,6 +7,7 @@ from datetime import datetime
 from controlplane.errors import Transient
 from controlplane.serving.models import Variant
 from routing.domain.advising import Advice, Seen, advise
+from routing.domain.failing import WAITED
 from routing.domain.policies import RoutingPolicy
 from routing.domain.recordings import RECORDED_MINUTES, Recording, overlap, shares_by_depth
 from routing.selectors.policies import policy_in_force
@@ -40,6 +41,9 @@ def _seen(variant: Variant, policy: RoutingPolicy, minutes: int, shown: Telemetr
         recorded=len(some),
         overlap=overlap(some) if some else None,
         shares=shares_by_depth(some) if some else (),
+        waited=figures.queued,
+        refused=sum(figures.refusals[one] for one in WAITED),
+        lost=shown.lost,
     )
 
 

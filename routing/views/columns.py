@@ -36,6 +36,15 @@ def share_columns() -> list[Column]:
     ]
 
 
+def failed_columns() -> list[Column]:
+    return [
+        Column("words", "What became of them", lambda f: f.words, heading=True),
+        Column("kind", "Kind", lambda f: f.kind, lambda f: cells.code(f.kind)),
+        Column("count", "Count", lambda f: f.count, numeric=True),
+        Column("lost", "For a reason of their own", lambda f: f.lost, lambda f: "no" if f.lost else "yes"),
+    ]
+
+
 def engine_columns() -> list[Column]:
     """What engines said of themselves: mean, and the most."""
 

@@ -103,6 +103,10 @@ def _tables(request: HttpRequest, variant: Variant, shown: Telemetry) -> tuple[T
             request, list(reversed(shown.points)), columns.window_columns(), name="windows", caption="By time",
             key=lambda row: row.at.isoformat(), prefix="w-",
         ),
+        Table(
+            request, shown.failed, columns.failed_columns(), name="failed", caption="Refused and failed, by kind",
+            key=lambda row: row.kind, prefix="f-",
+        ),
     )  # fmt: skip
 
 
@@ -127,7 +131,8 @@ def _facts(shown: Telemetry) -> list[tuple[str, str, str]]:
     figures = shown.figures
     told = f"by {figures.told} of {shown.requests} answers" if figures.told else "no answer said what came from a cache"
     return [
-        ("Requests", str(shown.requests), ""),
+        ("Requests", str(shown.requests), "that were sent to an instance, or were to be"),
+        ("Refused or failed", str(shown.lost), "for no reason of their own; by kind below"),
         ("Prefix hit rate", percent(shown.hit_rate), told),
         ("Time to first token", _times(shown.ttft), f"{shown.ttft.count} answers"),
         ("Added by routing", _times(shown.overhead), "until a request was sent on, without the time to connect"),

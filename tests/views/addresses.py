@@ -148,7 +148,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "image": ("served", "held"),
     "endpoints": ("endpoints",),
     "endpoint": ("rollouts",),
-    "routing": ("shares", "engines", "instances", "routers", "policies", "windows"),
+    "routing": ("shares", "engines", "instances", "routers", "policies", "windows", "failed"),
     "routing-variants": ("variants",),
     "launches": ("classes", "launches"),
     "launch": ("observations",),

@@ -54,7 +54,7 @@ def with_rows_everywhere(stage: Stage, ada: Client) -> None:
     said = EngineFigures()
     said.read(EngineReading(dialect=Dialect.VLLM, running=2, waiting=1, kv_usage=0.5), None)
     now = timezone.now() - timedelta(minutes=2)
-    figures = {"requests": 1, "engines": {"pod-uid-a": said.to_json()}}
+    figures = {"requests": 1, "refusals": {"routing:queue:full": 1}, "engines": {"pod-uid-a": said.to_json()}}
     RoutingWindow.objects.create(variant=Variant.objects.get(), seconds=10, at=now, figures=figures)
 
 

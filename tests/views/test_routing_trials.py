@@ -14,6 +14,7 @@ from controlplane.audit.models import AuditEvent
 from controlplane.operations.models import Operation
 from controlplane.operations.steps import operation_step
 from controlplane.serving.models import Instance, Variant
+from routing.api.telemetry_serializers import TelemetrySerializer
 from routing.charts import ttft_chart
 from routing.domain.dialects import Dialect, EngineReading
 from routing.domain.figures import Figures
@@ -230,6 +231,24 @@ def test_the_page_says_what_is_odd_and_leads_to_a_replay_of_the_way_out(
     page = text(olga, way.replace("&amp;", "&"))
     assert "What happened, and what would have" in page
     assert "See what that would have done" not in text(victor, place), "a viewer may not run it"
+
+
+def test_what_was_refused_and_failed_is_told_by_kind_on_the_page_in_exports_and_over_rest(
+    victor: Client, place: str, variant: Variant
+) -> None:
+    assert "Nothing was refused, and nothing failed" in text(victor, place)
+    figures = Figures(requests=5, queued=3, truncated=1)
+    figures.refusals.update({"routing:instances:none": 2, "routing:queue:full": 4})
+    window(variant, figures)
+    Instance.objects.filter(endpoint=variant.endpoint).update(ready=False)
+    page = text(victor, place)
+    assert "<dt>Refused or failed</dt><dd>7<br>" in page and "refused with 503: no instance was ready" in page
+    assert "No instance is ready. In 15 minutes 3 requests had to wait for one, and 6 were refused" in page
+    rows = {row["kind"]: row["count"] for row in victor.get(f"{place}.json?table=failed").json()["rows"]}
+    assert rows == {"routing:queue:full": 4, "routing:instances:none": 2, "truncated": 1}
+    shown = telemetry(variant=variant, minutes=15, now=timezone.now())
+    said = TelemetrySerializer(shown).data
+    assert said["lost"] == 7 and {one["kind"]: one["count"] for one in said["failed"]} == rows
 
 
 def test_where_redis_does_not_answer_the_page_is_there_all_the_same(olga: Client, place: str, settings: Any) -> None:

@@ -129,6 +129,8 @@ def test_every_advice_has_figures_a_sentence_and_a_next_step() -> None:
         *advise(seen(policy=RANDOM, overlap=None)),
         *advise(seen(shares=(), outcomes={"AllHot": 900})),
         *advise(seen(instances=1)),
+        *advise(seen(instances=0, waited=1)),
+        *advise(seen(lost=500)),
     ]
     assert {one.kind for one in said} == set(AdviceKind)
     for one in said:
@@ -136,3 +138,12 @@ def test_every_advice_has_figures_a_sentence_and_a_next_step() -> None:
         assert one.severity in ("bad", "warn", "info")
     assert "a, b, c, d, e and others" in next(one for one in said if one.kind is AdviceKind.CACHE_OFF).sentence
     assert said[0].sentence.startswith("1 request in")
+
+
+def test_requests_that_nobody_takes_are_said_first_of_any_traffic() -> None:
+    [first, second] = advise(seen(requests=5, instances=0, waited=3, refused=2, lost=2))
+    assert (first.kind, first.severity, second.kind) == (AdviceKind.NO_INSTANCE, "bad", AdviceKind.TOO_LITTLE)
+    assert "No instance is ready." in first.sentence and "3 requests had to wait" in first.sentence
+    assert "2 were refused" in first.sentence and first.figures == {"waited": 3, "refused": 2, "instances": 0}
+    assert kinds(instances=0, requests=0) == [AdviceKind.TOO_LITTLE], "nobody asked, so nobody is missed"
+    assert kinds(lost=10) == [AdviceKind.LOST] and kinds(lost=4) == [] and kinds(waited=3) == []
