@@ -102,7 +102,7 @@ def heatmap(cells: Iterable[HeatCell], period: Period, zone: ZoneInfo, events: S
             "fixedrange": False,
             "range": [-0.5, len(steps) - 0.5],
             "tickmode": "array",
-            "tickvals": ticks,
+            "tickvals": [tick - 0.5 for tick in ticks],  # where the step begins, as changes are placed
             "ticktext": [label_of(steps[tick], zone, period.step) for tick in ticks],
         },
         "yaxis": _AXIS

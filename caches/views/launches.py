@@ -99,6 +99,7 @@ def launches(request: HttpRequest, suffix: str = "") -> HttpResponse:
         "known": known,
         "ended": sum(one.whole.ended for one in stats),
         "any": count or launches_list(targets=targets).exists(),
+        "restricted": targets is not None,
         "phases": launch_charts.phase_bars(shown, _url) if shown else None,
         "examples": shown,
         "heat": launch_charts.heatmap(heat(selection, targets=targets), selection.period, zone, events)

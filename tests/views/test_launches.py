@@ -139,7 +139,7 @@ def test_other_pools_launches_are_not_there(stage: Stage) -> None:
     client = Client()
     client.force_login(factories.user(role="Viewer", target="far.gpu"))
     assert client.get(f"/launches/{stage.launch.pk}").status_code == 404
-    assert "No launch was seen yet" in text_of(client, "/launches")
+    assert "No launch was seen yet of what you may see" in text_of(client, "/launches")
     assert client.get(f"/launches/{uuid4()}").status_code == 404
 
 
@@ -160,6 +160,10 @@ def test_its_charts_are_what_plotly_accepts(stage: Stage) -> None:
     (marks,) = [trace for trace in heat["data"] if trace["type"] == "scatter"]
     assert marks["hovertext"] == ["pin.create llama &amp; co by &lt;b&gt;ada"]
     assert 0 < marks["x"][0] < len(period.steps)
+    axis = heat["layout"]["xaxis"]
+    at_tick = AuditEvent(at=period.steps[4], actor="ada", action="pin.create", object_name="llama")
+    (marks,) = launch_charts.heatmap([], period, ZoneInfo("UTC"), [at_tick])["data"][1:]
+    assert marks["x"][0] in axis["tickvals"], "a change at the full hour lies at its tick, where the cell begins"
 
 
 def test_what_nobody_measured_is_hatched_and_has_no_phase_s_colour(stage: Stage) -> None:
