@@ -24,7 +24,13 @@ from controlplane.clusters.local.engines import DEFAULT_ENGINE, Engines
 from controlplane.clusters.local.fleet import DEFAULT_POOLS, FleetNode, LocalFleet, PoolLayout
 from controlplane.clusters.local.nodes import POOL_LABEL
 from controlplane.clusters.local.scaling import NotServed, endpoint_scale, engine_kill
-from controlplane.clusters.local.serving import ENDPOINT_LABEL, endpoint_end, endpoint_serve, engines_all
+from controlplane.clusters.local.serving import (
+    ENDPOINT_LABEL,
+    MOST_REPLICAS,
+    endpoint_end,
+    endpoint_serve,
+    engines_all,
+)
 from controlplane.clusters.local.sizes import format_size, parse_size
 from controlplane.clusters.local.supervisor import DEFAULT_AGENT, Supervisor
 from controlplane.errors import HearthError
@@ -59,13 +65,13 @@ class Command(BaseCommand):
         serve = verbs.add_parser("serve", help="have engines serve an artifact under a name, on nodes that keep it")
         serve.add_argument("name", help="of the endpoint")
         serve.add_argument("digest", type=_digest, help="sha256:…")
-        serve.add_argument("--replicas", type=_count, default=1, help="engines (1)")
+        serve.add_argument("--replicas", type=_replicas, default=1, help="engines (1)")
         serve.add_argument("--model", default="", help="what clients call it (the endpoint's name)")
         serve.add_argument("--pool", default="", help="whose nodes may have an engine (any)")
         verbs.add_parser("unserve", help="the reverse of serve").add_argument("name")
         scale = verbs.add_parser("scale", help="more or fewer engines of what is served")
         scale.add_argument("name", help="of the endpoint")
-        scale.add_argument("replicas", type=_count, help="engines")
+        scale.add_argument("replicas", type=_replicas, help="engines")
         scale.add_argument("--node", default="", help="where new ones go (where a copy is, else where it is quiet)")
         kill = verbs.add_parser("kill", help="crash an engine; it is started again")
         kill.add_argument("name", help="the engine's, or its endpoint's")
@@ -258,8 +264,16 @@ def _size(text: str) -> int:
 
 
 def _count(text: str) -> int:
+    return _number(text, "nodes from 0 to 1000")
+
+
+def _replicas(text: str) -> int:
+    return _number(text, f"engines from 0 to {MOST_REPLICAS}")
+
+
+def _number(text: str, what: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 4 or int(text) > 1000:
-        raise argparse.ArgumentTypeError("write a number of nodes from 0 to 1000")
+        raise argparse.ArgumentTypeError(f"write a number of {what}")
     return int(text)
 
 
