@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.urls import reverse
@@ -126,15 +127,20 @@ def policy_columns() -> list[Column]:
 
 def _parameters(row: Any) -> str:
     config = row.document.get("PrefixAwareRoutingConfig") or {}
+    other = unusual(row.document)
+    return ", ".join([*(f"{name} {value}" for name, value in config.items()), *(f"{one[0]} {one[1]}" for one in other)])
+
+
+def unusual(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Every extension of a ``policy_document`` that is set other than usual: its name, its value, the usual one."""
     usual = policy_document(RoutingPolicy(RoutingStrategy.RANDOM))
-    other = policy_differences(usual, {**usual, "RoutingExtensions": row.document.get("RoutingExtensions")})
-    return ", ".join([*(f"{name} {value}" for name, value in config.items()), *(_then(one) for one in other)])
-
-
-def _then(difference: str) -> str:
-    """``name: old → new`` as ``name new``."""
-    name, _, values = difference.partition(": ")
-    return f"{name} {values.rpartition(' → ')[2]}"
+    other = policy_differences(usual, {**usual, "RoutingExtensions": document.get("RoutingExtensions")})
+    found = []
+    for one in other:
+        name, _, values = one.partition(": ")
+        before, _, after = values.rpartition(" → ")
+        found.append((name, after, before))
+    return found
 
 
 def router_columns() -> list[Column]:

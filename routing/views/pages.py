@@ -24,6 +24,7 @@ from routing.charts import ttft_chart
 from routing.domain.advising import Advice
 from routing.domain.engine_figures import Gauge
 from routing.domain.figures import QUANTILES
+from routing.domain.policies import policy_document
 from routing.forms import PolicyForm
 from routing.selectors.policies import is_served_by_addresses, policies_list, policy_in_force, served_by
 from routing.selectors.routers import instances_list, published_version, routers_list, with_in_flight, with_state
@@ -51,6 +52,7 @@ def routing(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpRe
         "variant": variant,
         "policy": policy,
         "newest": newest,
+        "unusual": columns.unusual(policy_document(policy)),
         "notes": newest.notes if newest is not None else notes_on(policy),
         "published": published_version(),
         "shown": shown,

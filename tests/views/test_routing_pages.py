@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from controlplane.serving.models import Variant
 from routing.domain.figures import Figures
+from routing.domain.policies import RoutingExtensions
 from routing.forms import PolicyForm
 from routing.models import Configuration, RoutedEndpoint, RouterProcess, RoutingPolicy, RoutingWindow
 from routing.selectors.policies import policy_in_force
@@ -183,6 +184,24 @@ def test_it_says_at_the_field_what_is_wrong(olga: Client, place: str, changes: d
     answer = olga.post(f"{place}/change", fields(step="set", **changes))
     assert answer.status_code == 400 and words in answer.content.decode()
     assert not RoutingPolicy.objects.exists()
+
+
+def test_the_policy_is_shown_with_every_extension_that_is_set_other_than_usual(
+    victor: Client, place: str, variant: Variant
+) -> None:
+    assert "Set other than usual" not in text(victor, place)
+    other = {
+        "adaptive_depth": False, "strict_text": True, "key_header": "x-session-id", "body_key": False,
+        "hot_fraction": 0.5, "inspect_bodies": True, "queue_when_saturated": True, "record_keys": True,
+        "body_bytes": 1 << 20, "first_byte_seconds": 60, "unanswered_threshold": 8, "queue_requests": 16,
+        "queue_seconds": 5, "avoid_waits": False,
+    }  # fmt: skip
+    assert other.keys() == set(RoutingExtensions.__slots__)
+    policy_set(actor=ADA, variant_id=variant.pk, document={**PREFIX, "RoutingExtensions": other})
+    box = re.sub(r"<[^>]+>", "", text(victor, place).split("Set other than usual")[1].split("</dd>")[0])
+    said = dict(re.findall(r"(\w+) (\S+) \(usually", box))
+    assert said.keys() == other.keys() - {"inspect_bodies"}
+    assert (said["avoid_waits"], said["unanswered_threshold"], said["queue_when_saturated"]) == ("off", "8", "on")
 
 
 @pytest.mark.parametrize(
