@@ -57,15 +57,10 @@ class Replayed:
     outcomes: dict[Outcome, int]
     ttft: tuple[float, ...]
     most_in_flight: int
-    hot_versions: int
 
     @property
     def hit_rate(self) -> float:
         return self.hit_tokens / self.tokens if self.tokens else 0.0
-
-    @property
-    def mean_ttft(self) -> float:
-        return sum(self.ttft) / len(self.ttft) if self.ttft else 0.0
 
     def ttft_at(self, part: float) -> float:
         """A percentile; ``part`` between 0 and 1."""
@@ -141,7 +136,6 @@ class Replay:
             dict(outcomes),
             tuple(sorted(one.ttft_seconds for one in served)),
             self._most,
-            self._hot.version,
         )
 
     def _place(self, request: Recorded) -> tuple[str, Outcome]:

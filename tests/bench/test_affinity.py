@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -109,7 +110,7 @@ LENGTHS, LOADS = (16_384, LONG), (5.0, 10.0)  # characters; requests a second, o
 def row(name: str, routers: int, one: Replayed) -> str:
     low, high = min(one.shares.values()), max(one.shares.values())
     return (
-        f"{name:34} {routers:7} {one.hit_rate:7.1%} {low:6.1%}-{high:5.1%} {one.mean_ttft:8.2f} "
+        f"{name:34} {routers:7} {one.hit_rate:7.1%} {low:6.1%}-{high:5.1%} {fmean(one.ttft):8.2f} "
         f"{one.ttft_at(0.5):7.2f} {one.ttft_at(0.99):7.2f} {one.most_in_flight:5}"
     )
 
@@ -138,7 +139,7 @@ def test_as_much_as_seven_engines_bear(capsys: pytest.CaptureFixture[str]) -> No
         for strategy in list(STRATEGIES)[:3]:
             one, seconds = by_clients(Replay(STRATEGIES[strategy], SEVEN), requests, clients)
             figures = (
-                f"{one.requests / seconds:11.2f} {one.mean_ttft:14.2f} {one.ttft_at(0.99):7.2f} {one.hit_rate:7.1%}"
+                f"{one.requests / seconds:11.2f} {fmean(one.ttft):14.2f} {one.ttft_at(0.99):7.2f} {one.hit_rate:7.1%}"
             )
             lines.append(f"{strategy:34} {clients:7} {figures}")
     said(capsys, lines)
@@ -177,7 +178,7 @@ def test_sixteen_setups(capsys: pytest.CaptureFixture[str]) -> None:
 def against(base: Replayed, one: Replayed) -> str:
     """Hit rate from and to; times and tokens that were computed, by how much they are others."""
     times = [one.ttft_at(part) / base.ttft_at(part) - 1 for part in (0.5, 0.9, 0.99)]
-    times += [one.mean_ttft / base.mean_ttft - 1, (1 - one.hit_rate) / (1 - base.hit_rate) - 1]
+    times += [fmean(one.ttft) / fmean(base.ttft) - 1, (1 - one.hit_rate) / (1 - base.hit_rate) - 1]
     low, high = min(one.shares.values()), max(one.shares.values())
     changes = " ".join(f"{change:+7.1%}" for change in times)
     return f"{base.hit_rate:6.1%} -> {one.hit_rate:5.1%}  {changes}  {low:6.1%}-{high:5.1%}"

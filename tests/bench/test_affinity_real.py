@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -110,7 +111,7 @@ def test_for_real_and_in_virtual_time(capsys: pytest.CaptureFixture[str]) -> Non
         virtual = Replay(read_policy(policy), SEVEN, shape=SMALL).run(_as_sent(replayed))
         found = asyncio.run(real(policy, requests, SMALL))
         for kind, hit, shares, ttft, failed in (
-            ("virtual", virtual.hit_rate, list(virtual.shares.values()), virtual.mean_ttft, "-"),
+            ("virtual", virtual.hit_rate, list(virtual.shares.values()), fmean(virtual.ttft), "-"),
             ("real", found.hit_rate, found.shares, found.mean_ttft, str(found.failed)),
         ):
             share = f"{min(shares):5.1%}-{max(shares):5.1%}"
