@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from caches.domain.endpoints.resolved import resolved_image, resolved_source
 from caches.models.catalogue import ModelVersion
 from controlplane.clusters.models import Cluster
 from controlplane.models_base import Row
@@ -63,6 +64,20 @@ class Rollout(Row):
     def mark(self) -> str:
         """The number that its pods carry."""
         return str(self.pods_number or self.number)
+
+    @property
+    def shown_source(self) -> str:
+        """Its weights for people: what ``source`` came to."""
+        return resolved_source(self.source, self._facts)
+
+    @property
+    def shown_image(self) -> str:
+        """Its image for people, also where its model alone names one."""
+        return resolved_image(self.image, self._facts)
+
+    @property
+    def _facts(self) -> object:
+        return self.version.metadata.get("jumpstart") if self.version is not None else None
 
 
 class ShownMirror(Row):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
 
 from django.db.models import OuterRef, QuerySet, Subquery
@@ -11,6 +12,7 @@ from django.utils import timezone
 
 from caches.domain.demand import selects
 from caches.domain.endpoints.options import GatePolicy
+from caches.domain.endpoints.resolved import resolved_image, resolved_source
 from caches.domain.endpoints.specs import GROUP, EndpointSpec, read_endpoint
 from caches.domain.gating import Gate, GateState, Target, gate
 from caches.domain.rollouts import FINAL
@@ -27,7 +29,8 @@ from controlplane.serving.models import STATIC_KIND, Endpoint
 
 def endpoints_list(*, targets: Targets = None) -> QuerySet[Endpoint]:
     """Endpoints of the clusters that the reader may see in whole or in part, each with its newest rollout's facts:
-    ``rollout_id``, ``rollout_number``, ``rollout_state``, ``rollout_source``, ``rollout_image``."""
+    ``rollout_id``, ``rollout_number``, ``rollout_state``, ``rollout_source``, ``rollout_image``, ``rollout_facts``; see
+    endpoint_source and endpoint_image."""
     rows = Endpoint.objects.select_related("cluster")
     if targets is not None:
         rows = rows.filter(cluster__name__in={target.partition(".")[0] for target in targets})
@@ -39,7 +42,18 @@ def endpoints_list(*, targets: Targets = None) -> QuerySet[Endpoint]:
         rollout_message=Subquery(newest.values("message")[:1]),
         rollout_source=Subquery(newest.values("source")[:1]),
         rollout_image=Subquery(newest.values("image")[:1]),
+        rollout_facts=Subquery(newest.values("version__metadata__jumpstart")[:1]),
     )
+
+
+def endpoint_source(row: Any) -> str:
+    """Where the weights of the newest rollout come from, for people; "" where none is. Of endpoints_list."""
+    return resolved_source(row.rollout_source or "", row.rollout_facts)
+
+
+def endpoint_image(row: Any) -> str:
+    """The image of the newest rollout, for people; "" where none is. Of endpoints_list."""
+    return resolved_image(row.rollout_image or "", row.rollout_facts)
 
 
 def endpoint_get(*, endpoint_id: UUID, targets: Targets = None) -> Endpoint:

@@ -20,6 +20,8 @@ from caches.filters import EndpointFilter
 from caches.forms import EndpointForm, HearthForm
 from caches.selectors.endpoints import (
     endpoint_get,
+    endpoint_image,
+    endpoint_source,
     endpoints_list,
     rollout_gate,
     rollout_nodes,
@@ -182,8 +184,8 @@ def _columns(standings: Standings) -> list[Column]:
         Column("unknown_since", "Unknown since", lambda e: of(e).since, shown=False),
         Column("rollout", "Rollout", lambda e: e.rollout_state or "",
                lambda e: cells.pill(e.rollout_state) if e.rollout_state else None),
-        Column("weights", "Weights", lambda e: e.rollout_source or "", lambda e: _breaking(e.rollout_source)),
-        Column("image", "Image", lambda e: e.rollout_image or "", lambda e: cells.reference(e.rollout_image or "")),
+        Column("weights", "Weights", endpoint_source, lambda e: _breaking(endpoint_source(e))),
+        Column("image", "Image", endpoint_image, lambda e: cells.reference(endpoint_image(e))),
     ]  # fmt: skip
 
 
@@ -218,6 +220,6 @@ def _rollout_columns() -> list[Column]:
         Column("number", "Number", lambda r: r.number, None, "number", heading=True),
         Column("state", "State", lambda r: r.state, lambda r: cells.pill(r.state), "state"),
         Column("message", "Message", lambda r: r.message, lambda r: _breaking(r.message)),
-        Column("weights", "Weights", lambda r: r.source, lambda r: _breaking(r.source)),
-        Column("image", "Image", lambda r: r.image, lambda r: cells.reference(r.image)),
+        Column("weights", "Weights", lambda r: r.shown_source, lambda r: _breaking(r.shown_source)),
+        Column("image", "Image", lambda r: r.shown_image, lambda r: cells.reference(r.shown_image)),
     ]

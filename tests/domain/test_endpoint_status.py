@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from caches.domain.endpoints.resolved import resolved_source
 from caches.domain.endpoints.specs import read_endpoint
 from caches.domain.endpoints.status import StatusFacts, WorkFacts, cache_facts, endpoint_status, mirror_status
 from caches.domain.gating import Gate, GateState, Target, cold_words
@@ -78,6 +79,19 @@ def test_a_cache_counts_its_nodes_in_the_same_words_on_its_way_and_when_it_is_wa
     found = said("WeightsCacheReady", weights=facts)
     assert (found[0], found[2]) == (status, words)
     assert mirror_status(facts)["message"] == ("" if status == "True" else words)
+
+
+@pytest.mark.parametrize(
+    ("source", "facts", "shown"),
+    [
+        ("s3://models/a", {"model_id": "a", "version": "1"}, "s3://models/a"),
+        ("jumpstart:llama@latest", {"model_id": "llama", "version": "1.2.0"}, "jumpstart://llama@1.2.0"),
+        ("jumpstart:llama@latest", None, "jumpstart://llama@*"),
+        ("jumpstart:llama@1.0.0", {"model_id": 7}, "jumpstart://llama@1.0.0"),
+    ],
+)
+def test_a_jumpstart_model_is_shown_as_its_address(source: str, facts: object, shown: str) -> None:
+    assert resolved_source(source, facts) == shown
 
 
 def test_a_cache_names_the_first_nodes_that_are_not_warm_and_why() -> None:

@@ -201,6 +201,21 @@ def test_pods_that_wait_say_why_and_those_that_leave_say_so(victor: Client) -> N
     assert {(one["state"], one["why"]) for one in routed} == {("Unknown", "")}, "what it waited for is no news"
 
 
+def test_a_jumpstart_model_shows_the_version_and_the_image_that_it_came_to(victor: Client) -> None:
+    facts = {"model_id": "llama", "version": "1.2.0", "image": "nk/server:v1"}
+    version = factories.version(metadata={"jumpstart": facts})
+    made = factories.endpoint(of=factories.cluster(type="Kubernetes"), kind="JumpStartModel")
+    row = factories.rollout(of=made, source="jumpstart:llama@latest", version=version)
+    for address in ("/endpoints", f"/endpoints/{made.pk}"):
+        text = Page(victor.get(address).content).text
+        assert "jumpstart://llama@1.2.0" in text and "nk/server:v1" in text and "@latest" not in text, address
+    for told in (
+        victor.get("/api/v1/endpoints").json()["items"][0]["rollout"],
+        victor.get(f"/api/v1/rollouts/{row.pk}").json(),
+    ):
+        assert (told["weights"], told["image"]) == ("jumpstart://llama@1.2.0", "nk/server:v1")
+
+
 def test_a_digest_in_the_name_of_an_image_is_cut_and_can_be_read_in_full(victor: Client) -> None:
     image = f"registry.invalid/vllm/vllm-openai@sha256:{'0123456789abcdef' * 4}"
     row = factories.rollout(image=image)
@@ -221,6 +236,11 @@ def test_only_clusters_that_take_documents_are_offered(olga: Client) -> None:
     page = Page(olga.get("/endpoints/new").content)
     assert [one.attrs["value"] for one in page.root.one("select", name="cluster").all("option")] == ["", "real"]
     assert "None here" not in page.text
+    chosen = [one.attrs["value"] for one in page.root.all("option") if "selected" in one.attrs]
+    assert chosen == ["real"], "there is nothing to choose"
+    factories.cluster(name="second", type="Kubernetes")
+    page = Page(olga.get("/endpoints/new").content)
+    assert [one.attrs["value"] for one in page.root.all("option") if "selected" in one.attrs] == [""]
 
 
 def test_places_of_the_navigation_look_different() -> None:

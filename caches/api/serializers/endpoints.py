@@ -16,6 +16,7 @@ from caches.domain.endpoints.specs import EndpointKind
 from caches.domain.gating import GateState, GateType
 from caches.domain.rollouts import RolloutState
 from caches.models import Rollout
+from caches.selectors.endpoints import endpoint_image, endpoint_source
 from caches.services.endpoints.asking import Answer
 from controlplane.clusters.documents import EntryState, WaitReason
 from controlplane.rest.validation import Input
@@ -33,6 +34,10 @@ class RolloutBriefSerializer(serializers.Serializer[Any]):
     message = serializers.CharField(source="rollout_message")
     weights = serializers.CharField(source="rollout_source", help_text="where they come from")
     image = serializers.CharField(source="rollout_image")
+
+    def to_representation(self, row: Endpoint) -> dict[str, Any]:
+        found: dict[str, Any] = super().to_representation(row)
+        return {**found, "weights": endpoint_source(row), "image": endpoint_image(row)}
 
 
 class EndpointSerializer(ObjectSerializer):
@@ -121,7 +126,8 @@ class InstanceSerializer(serializers.Serializer[Any]):
     digest = serializers.CharField()
     ready = serializers.SerializerMethodField(help_text="null: nobody knows now, see state")
     state = serializers.SerializerMethodField(
-        help_text="Ready, NotReady, Terminating (it gets no new request), or Unknown while its cluster is silent"
+        help_text="Ready, NotReady, Terminating (it gets no new request), or Unknown while its cluster or its node is "
+        "silent"
     )
     unknown_since = serializers.SerializerMethodField(help_text="null: it is known, or nobody ever said")
     restart_count = serializers.IntegerField()
@@ -177,8 +183,8 @@ class RolloutSerializer(ObjectSerializer):
     state = serializers.ChoiceField(choices=STATES)
     reason = serializers.CharField()
     message = serializers.CharField()
-    weights = serializers.CharField(source="source", help_text="where they come from")
-    image = serializers.CharField(help_text="as the document says it")
+    weights = serializers.CharField(source="shown_source", help_text="where they come from")
+    image = serializers.CharField(source="shown_image", help_text="as the document says it, or else its model")
     image_digest = serializers.CharField(
         source="resolved_image.artifact.digest", allow_null=True, default=None, help_text="null while it is not known"
     )

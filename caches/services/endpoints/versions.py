@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
+from caches.domain.endpoints.resolved import resolved_source
 from caches.domain.endpoints.specs import EndpointSource, EndpointSpec
 from caches.models import ModelVersion, SourceConnection, VersionState
 from caches.services.catalogue import version_register
@@ -159,10 +160,11 @@ def base_place(spec: EndpointSpec) -> Place | str:
     if closed:
         return (
             f"Source connection {closed} is not for endpoints of namespace {spec.namespace}. "
-            f"Add the namespace to it, or a connection of its own for {source.text}."
+            f"Add the namespace to it, or a connection of its own for {resolved_source(source.text, None)}."
         )
     named = f" named {spec.options.connection}" if spec.options.connection else ""
-    return f"No source connection{named} of type {wanted} allows {source.text}. Add one, or allow it in one there is."
+    shown = resolved_source(source.text, None)
+    return f"No source connection{named} of type {wanted} allows {shown}. Add one, or allow it in one there is."
 
 
 def _uri(spec: EndpointSpec, connection: SourceConnection) -> str | None:
