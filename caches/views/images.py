@@ -213,7 +213,7 @@ def _columns() -> list[Column]:
             lambda i: i.artifact.digest if i.artifact else None,
             lambda i: cells.digest(i.artifact.digest) if i.artifact else None,
         ),
-        Column("versions", "Serves", lambda i: i.versions_count, None, "versions_count", numeric=True),
+        Column("versions", "Versions", lambda i: i.versions_count, None, "versions_count", numeric=True),
         Column("created_at", "Registered", lambda i: i.created_at, lambda i: cells.when(i.created_at), "created_at"),
     ]
 
