@@ -179,6 +179,9 @@ def _with_waits(told: str, work: WorkloadFacts) -> str:
 
 
 def _served(work: WorkloadFacts) -> str:
+    if work.available < work.wanted:
+        # It came to its end once; what became of its pods since is said of them.
+        return f"{work.updated} of {work.wanted} new replicas made; {work.available} serve now."
     return f"{work.available} of {work.wanted} replicas serve."
 
 

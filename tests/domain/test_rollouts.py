@@ -113,7 +113,7 @@ def test_pods_that_wait_are_the_reason_and_are_named_also_when_it_failed() -> No
 
 def test_what_is_done_says_its_replicas_again_when_they_change() -> None:
     scaled = replace(SERVES, wanted=3, available=1)
-    assert advance(facts(S.DONE, workload=scaled)).message == "1 of 3 replicas serve."
+    assert advance(facts(S.DONE, workload=scaled)).message == "2 of 3 new replicas made; 1 serve now."
 
 
 def test_the_message_names_the_node_that_cannot_get_ready() -> None:
