@@ -77,6 +77,28 @@ def test_one_that_crashes_says_how_it_ended_and_nothing_of_its_log(ended: dict[s
     assert wait_of(pod(crashed)) == (WaitReason.CRASHING, f"server: CrashLoopBackOff{words}: {back}")
 
 
+@pytest.mark.parametrize(
+    ("changes", "crashes"),
+    [
+        ({}, True),
+        ({"state": {"waiting": {"reason": "PodInitializing"}}}, True),
+        ({"state": {"terminated": {"exitCode": 1}}, "lastState": {}}, True),
+        ({"ready": True}, False),
+        ({"restartCount": 0}, False),
+        ({"lastState": {"terminated": {"exitCode": 0}}}, False),
+        ({"state": {"terminated": {"exitCode": 0}}}, False),
+        ({"lastState": None}, False),
+        ({"name": "warm-up"}, False),
+    ],
+)
+def test_it_still_crashes_between_two_restarts(changes: dict[str, Any], crashes: bool) -> None:
+    one = {"name": "server", "ready": False, "restartCount": 2, "state": {"running": {}}}
+    again = {**one, "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}}, **changes}
+    told = (WaitReason.CRASHING, "server: it ended with exit code 1 and is started again")
+    for found in (pod(again), pod(init=(again,))):
+        assert wait_of(found, excused="warm-up") == (told if crashes else ("", ""))
+
+
 def test_a_warm_up_that_ended_is_no_crash_but_needs_its_image_all_the_same() -> None:
     assert wait_of(pod(waiting("CrashLoopBackOff", name="warm-up")), excused="warm-up") == ("", "")
     assert wait_of(pod(waiting("ErrImagePull", name="warm-up")), excused="warm-up")[0] == "ImagePullFailed"

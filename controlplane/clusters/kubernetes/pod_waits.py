@@ -36,10 +36,12 @@ def wait_of(pod: Json, *, excused: str = "") -> tuple[str, str]:
         state = container.get("state") or {}
         waiting = state.get("waiting") or {}
         word = str(waiting.get("reason") or "")
+        name = str(container.get("name") or "")
         if word in _ON_ITS_WAY:
+            if name != excused and (ended := _again(container)):
+                return WaitReason.CRASHING, said(f"{name}: {ended}", MESSAGE_LENGTH)
             continue
         reason = _REASONS.get(word, WaitReason.START_FAILED)
-        name = str(container.get("name") or "")
         if reason is WaitReason.CRASHING and name == excused:
             continue
         words = [name, word, _ended(container) if reason is WaitReason.CRASHING else "", waiting.get("message")]
@@ -59,6 +61,15 @@ def _unscheduled(status: Json) -> tuple[str, str]:
             words = condition.get("message") or condition.get("reason") or "the scheduler says no more"
             return WaitReason.UNSCHEDULABLE, said(words, MESSAGE_LENGTH)
     return "", ""
+
+
+def _again(container: Json) -> str:
+    """How its last run ended, of one that runs again after an error and is not ready yet: it crashes until it is."""
+    state, last = container.get("state") or {}, container.get("lastState") or {}
+    before = state.get("terminated") or last.get("terminated") or {}
+    if container.get("ready") or not container.get("restartCount") or not before.get("exitCode"):
+        return ""
+    return f"{_ended({'lastState': {'terminated': before}})} and is started again"
 
 
 def _ended(container: Json) -> str:
