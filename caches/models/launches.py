@@ -27,7 +27,8 @@ from controlplane.serving.models import Endpoint
 NODE_LOST_REASONS = ("NodeLost", "TaintManagerEviction", "DeletionByTaintManager", "DeletionByPodGC")
 # Launches that trials provoked, as rows say it: the prefix first, which costs next to nothing.
 _NAMED_SO = models.Q(endpoint_name__startswith=TRIAL_PREFIX) & models.Q(endpoint_name__regex=TRIAL_NAMES)
-OF_TRIALS = _NAMED_SO & models.Q(cluster__type=ClusterType.LOCAL)
+# Local fleets by a statement of its own: launches joined with their clusters cost the report a third more.
+OF_TRIALS = _NAMED_SO & models.Q(cluster__in=Cluster.objects.filter(type=ClusterType.LOCAL).values("pk"))
 
 
 class Launch(Row):
