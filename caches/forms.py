@@ -112,6 +112,8 @@ class EndpointForm(HearthForm):
         # The local fleet takes no document: it is not offered, and says so itself to whoever names it.
         offered = [(one.name, str(one)) for one in clusters if one.type != ClusterType.LOCAL]
         field.widget.choices = [("", "Choose a cluster"), *offered]
+        if len(offered) == 1:
+            field.initial = offered[0][0]
         if not offered:
             field.help_text = "None here takes documents. On the local fleet, manage.py fleet serve has a model served."
 

@@ -13,11 +13,12 @@ from django.conf import LazySettings
 from django.utils import timezone
 
 from caches.models import Pin, Rollout
-from caches.services.endpoints.documents import endpoint_apply_step
+from caches.services.endpoints.documents import endpoint_apply_step, manifest_read
 from controlplane.accounts.models import Scope, User
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.gateway import Conflict, GatewayError, Refused
 from controlplane.clusters.models import Cluster
+from controlplane.errors import Invalid
 from controlplane.operations.models import Operation
 from controlplane.serving.models import Endpoint, Instance
 from tests import factories
@@ -164,6 +165,27 @@ def test_it_refuses_a_manifest_with_the_field(rollouts_api: Api, text: str, fiel
         assert answer.status_code == 400, answer.content
         assert field in [error["field"] for error in answer.json()["errors"]]
     assert not Operation.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "detail", "step"),
+    [
+        ("", "must hold one object, not 0", "Send an endpoint's document."),
+        ("- a\n", "must be an object", "Send an endpoint's document."),
+        ("a: 1\n---\nb: 2\n", "must hold one object, not 2", "Send one endpoint at a time."),
+        ("a: b\nc: d: e\n", "mapping values are not allowed here in line 2, column 5.", "Correct it."),
+        ("a: &x [1]\nb: *x\n", "anchors or aliases", "Write out what they stand for."),
+        *(
+            (text * 20_000, "nested more than 64 levels deep", "Send a flatter document.")
+            for text in ("[", "- ", "{a: ")
+        ),
+    ],
+    ids=["nothing", "a list", "two", "no YAML", "anchors", "brackets", "lists", "objects"],
+)
+def test_what_is_wrong_with_a_manifest_is_said_with_what_to_do(text: str, detail: str, step: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        manifest_read(text)
+    assert detail in refused.value.detail and refused.value.next_step == step
 
 
 @pytest.mark.parametrize(

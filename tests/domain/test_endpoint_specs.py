@@ -188,6 +188,11 @@ def test_it_refuses_with_the_path_and_a_reason(changes: dict[str, Any], wanted: 
         assert found == {"spec.modelCacheConfig.imageCache.enabled": "field-missing"}
 
 
+@pytest.mark.parametrize("part", ["metadata", "spec", "spec.worker"])
+def test_what_is_no_object_is_told_without_all_that_it_lacks(part: str) -> None:
+    assert refused(config(**{part.replace(".", "__"): [1]})) == {part: "field-type"}
+
+
 @pytest.mark.parametrize("path", ["relative", "/", "//x", "/a/..", "/a/./b", "/a b", "/a\n", "/" + "a" * 255, "", 5])
 def test_a_host_path_is_a_plain_absolute_folder(path: Any) -> None:
     found = refused(config(spec__modelCacheConfig__weightsCache={"enabled": True, "hostPath": path}))

@@ -60,7 +60,7 @@ class Part:
             value = {}
         elif not isinstance(value, Mapping):
             self.refuse(name, "field-type", f"{self.at(name)} must be an object.")
-            value = {}
+            return Part(self.at(name), {}, Problems())  # what it lacks follows from that
         return Part(self.at(name), value, self.problems)
 
     def text(self, name: str, default: str = "", *, required: bool = False, longest: int = 1024) -> str:

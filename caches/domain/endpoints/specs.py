@@ -138,7 +138,7 @@ def read_endpoint(document: object) -> EndpointReading:
     name = metadata.matched("name", _NAME, "a name of letters a-z, digits and -, at most 63", required=True)
     namespace = metadata.matched("namespace", _NAMESPACE, "the name of a namespace", "default")
     options, unknown = read_options(metadata.part("annotations").values, problems)
-    body = Part("spec", root.part("spec", required=True).values, problems)
+    body = root.part("spec", required=True)
     if kind is None:
         return EndpointReading(None, (), tuple(problems.refusals))
     read = _read_config if kind is EndpointKind.CONFIG else _read_jumpstart

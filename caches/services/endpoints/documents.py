@@ -31,39 +31,60 @@ from controlplane.operations.services import (
 )
 from controlplane.serving.services import storable
 
+DEEPEST_TEXT = 64  # levels; a document that is read may have fewer
+_OPENING = (
+    yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken, yaml.BlockSequenceStartToken, yaml.BlockMappingStartToken,
+)  # fmt: skip
+_CLOSING = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
+
 
 def manifest_read(text: str) -> Mapping[str, Any]:
     """The one document of a YAML or JSON text; Invalid for anything else."""
-    problem = ""
-    documents: list[Any] = []
     if len(text.encode("utf-8", "surrogatepass")) > MOST_BYTES:
-        problem = f"The manifest has more than {MOST_BYTES} bytes."
-    elif any(isinstance(token, (yaml.AliasToken, yaml.AnchorToken)) for token in _tokens(text)):
-        problem = "The manifest has anchors or aliases, which may stand for more than they show."
-    else:
-        try:
-            documents = [document for document in yaml.safe_load_all(text) if document is not None]
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            problem = f"The manifest is no YAML: {str(error).splitlines()[0][:200]}."
-        if not problem and (len(documents) != 1 or not isinstance(documents[0], Mapping)):
-            problem = f"The manifest must hold one object, not {len(documents)}."
-    if problem:
-        wrong = FieldError("manifest", "endpoint:user:manifest", problem)
-        raise Invalid("endpoint:user:manifest", problem, next_step="Send one endpoint at a time.", errors=[wrong])
-    found: Mapping[str, Any] = documents[0]
+        raise _unreadable(f"The manifest has more than {MOST_BYTES} bytes.", "Send a smaller one.")
+    _looked_over(text)
+    try:
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        said = str(getattr(error, "problem", None) or error).splitlines()[0][:200]
+        raise _unreadable(f"The manifest is no YAML: {said}{where}.", "Correct it.") from error
+    if len(documents) != 1:
+        step = "Send one endpoint at a time." if documents else "Send an endpoint's document."
+        raise _unreadable(f"The manifest must hold one object, not {len(documents)}.", step)
+    found = documents[0]
+    if not isinstance(found, Mapping):
+        raise _unreadable("The manifest must be an object, with a kind and a spec.", "Send an endpoint's document.")
     document_read(found)
     if storable(found) != found:
-        problem = "The manifest has zero bytes or halves of characters."
-        wrong = FieldError("manifest", "endpoint:user:manifest", problem)
-        raise Invalid("endpoint:user:manifest", problem, next_step="Send plain text.", errors=[wrong])
+        raise _unreadable("The manifest has zero bytes or halves of characters.", "Send plain text.")
     return found
 
 
-def _tokens(text: str) -> list[Any]:
+def _unreadable(problem: str, next_step: str) -> Invalid:
+    wrong = FieldError("manifest", "endpoint:user:manifest", problem)
+    return Invalid("endpoint:user:manifest", problem, next_step=next_step, errors=[wrong])
+
+
+def _looked_over(text: str) -> None:
+    """Refuse what must not even be parsed."""
+    depth = 0
     try:
-        return list(yaml.scan(text, Loader=yaml.CSafeLoader))
-    except (yaml.YAMLError, ValueError):
-        return []  # the reading proper says what is wrong
+        for token in yaml.scan(text, Loader=yaml.CSafeLoader):
+            if isinstance(token, (yaml.AliasToken, yaml.AnchorToken)):
+                said = "The manifest has anchors or aliases, which may stand for more than they show."
+                raise _unreadable(said, "Write out what they stand for.")
+            depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+            if depth > DEEPEST_TEXT:
+                break
+    except (yaml.YAMLError, ValueError) as error:
+        if "nesting depth" in str(error):  # of the scanner itself, which looks ahead
+            depth = DEEPEST_TEXT + 1
+        # The reading proper says what else is wrong.
+    if depth > DEEPEST_TEXT:
+        said = f"The manifest is nested more than {DEEPEST_TEXT} levels deep."
+        raise _unreadable(said, "Send a flatter document.")
 
 
 def document_read(document: Mapping[str, Any]) -> tuple[EndpointReading, EndpointSpec]:
