@@ -168,6 +168,14 @@ def test_what_was_changed_before_is_named_and_what_came_after_is_not() -> None:
     assert [one.key for one in suspects(found, asked)] == ["at 40", "at 39.5", "at 10", f"at {40 - look_back:g}"]
 
 
+def test_the_same_again_and_again_pushes_out_nothing() -> None:
+    (found,) = moves(night(lambda n: point(n, 40.0), lambda n: point(n, 140.0)))
+    kills = [Change(T0 + timedelta(minutes=20 + n), f"kill {n}", "kill") for n in range(12)]
+    asked = [change(5), Change(T0 + timedelta(minutes=10), "kill before", "kill"), change(15), *kills, change(36)]
+    told = [(one.key, one.times) for one in suspects(found, asked)]
+    assert told == [("at 36", 1), ("kill 11", 12), ("at 15", 1), ("kill before", 1), ("at 5", 1)]
+
+
 def test_a_change_in_a_long_silence_is_found_and_they_are_few() -> None:
     quiet = timedelta(days=3)
     late = [Point(T0 + quiet + timedelta(minutes=n), Sample(140.0)) for n in range(30)]

@@ -83,12 +83,14 @@ def test_it_names_the_phase_and_what_was_changed_before(night: Night) -> None:
     night.change(59.6, "token.create", "Token")
     night.change(61)
     earlier = night.change(3, "rollout.begin", "rollout")
+    for number in range(12):
+        killed = night.change(20 + number, "fleet.kill", "fleet")
     night.launches(60, fetch=200, weights=Cached.MISS)
     (found,) = launch_moves(night.selection)
     assert (found.event_class, found.move.phase, found.move.slower) == (EventClass.COLD_POD, Phase.WEIGHTS_FETCH, True)
     assert found.move.first_after == night.at(60)
     assert (found.move.missed_before, found.move.missed_after) == ((0, 60), (60, 60))
-    assert list(found.events) == [unpinned, earlier]
+    assert found.changes == ((unpinned, 1), (killed, 12), (earlier, 1))
 
 
 def test_every_class_is_looked_at_for_itself(night: Night) -> None:

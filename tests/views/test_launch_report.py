@@ -183,13 +183,17 @@ def counted(night: Night) -> None:
 
 def test_cold_starts_names_what_moved_and_leads_to_both_sides(stage: Stage, night: Night, ada: Client) -> None:
     night.launches(40, fetch=1, weights="Hit")
-    night.change(39.5)
+    for place in (39.5, 39.6, 39.7):
+        night.change(place)
     night.launches(40, fetch=200, weights="Miss")
     counted(night)
     shown = text_of(ada, "/launches")
     assert "Cold pod on warm node: the p95 went from 34 s to 3 min 53 s; it is Weights fetch (+3 min 19 s of" in shown
     assert "Before, 0 of 40 missed the cache; since then 40 of 40." in shown
-    assert "1 change before it, the latest first" in shown and "pin.delete llama v1 by ada" in shown
+    assert (
+        "3 changes before it, the latest first" in shown
+        and "3 \N{MULTIPLICATION SIGN} pin.delete llama v1 by ada" in shown
+    )
     page = ada.get("/launches").content.decode()
     (compare,) = re.findall(r'<a href="(/launches/compare[^"]*)">Compare before and after', page)
     both = text_of(ada, html.unescape(compare))

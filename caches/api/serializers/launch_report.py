@@ -31,9 +31,11 @@ class LaunchVersionReportSerializer(serializers.Serializer[Any]):
     hits = serializers.IntegerField(source="counted.hits")
     missed = serializers.IntegerField(source="counted.missed")
     drawn = serializers.IntegerField(help_text="of the ready ones, what the seconds are of")
-    hit_seconds = serializers.FloatField(source="judged.hit_seconds", allow_null=True, help_text="median of hits")
+    hit_seconds = serializers.FloatField(
+        source="judged.hit_seconds", allow_null=True, help_text="median of hits (nearest rank)"
+    )
     without_seconds = serializers.FloatField(
-        source="judged.saving.second", allow_null=True, help_text="median without: of what 'basis' says"
+        source="judged.saving.second", allow_null=True, help_text="median (nearest rank) of what 'basis' says"
     )
     saving_median = LaunchDifferenceSerializer(source="judged.saving")
     saving_p95 = LaunchDifferenceSerializer(source="judged.p95_saving")

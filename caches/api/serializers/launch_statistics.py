@@ -95,6 +95,7 @@ class LaunchSuspectSerializer(serializers.Serializer[Any]):
     action = serializers.CharField()
     object_type = serializers.CharField()
     object_name = serializers.CharField()
+    times = serializers.IntegerField(help_text="in a row; the fields are of the latest")
 
 
 class LaunchMoveSerializer(serializers.Serializer[Any]):
@@ -114,7 +115,13 @@ class LaunchMoveSerializer(serializers.Serializer[Any]):
         source="move.phase", choices=PHASES, allow_null=True, help_text="that moved most; null where nobody measured it"
     )
     shares = LaunchShareSerializer(source="move.shares", many=True, help_text="what moved with it, the most first")
-    events = LaunchSuspectSerializer(many=True)
+    events = serializers.SerializerMethodField()
+
+    @extend_schema_field(LaunchSuspectSerializer(many=True))
+    def get_events(self, one: Attributed) -> list[dict[str, Any]]:
+        names = ("id", "at", "actor", "action", "object_type", "object_name")
+        rows = [{name: getattr(event, name) for name in names} | {"times": times} for event, times in one.changes]
+        return [dict(row) for row in LaunchSuspectSerializer(rows, many=True).data]
 
     @extend_schema_field(LaunchCountedSerializer)
     def get_before(self, one: Attributed) -> dict[str, int]:

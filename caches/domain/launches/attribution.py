@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from caches.domain.launches.comparison import SEED, Sample
@@ -76,10 +76,13 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that somebody did."""
+    """Something that somebody did: ``what``, by which equal ones are known, "" where it is like nothing else. It was
+    done ``times`` in a row, ``at`` and ``key`` are of the latest."""
 
     at: datetime
     key: str
+    what: str = ""
+    times: int = 1
 
 
 def moves(points: Iterable[Point], *, seed: int = SEED) -> list[Move]:
@@ -95,9 +98,15 @@ def earliest(move: Move) -> datetime:
 
 def suspects(move: Move, changes: Iterable[Change]) -> list[Change]:
     """What may have brought it about: nothing that came after, the latest first; those between the two launches that
-    it lies between are among them, however long that is."""
+    it lies between are among them, however long that is. Equal neighbours are one, and push out no other."""
     before = [one for one in changes if earliest(move) <= one.at <= move.first_after]
-    return sorted(before, key=lambda one: (one.at, one.key), reverse=True)[:MOST_CHANGES]
+    found: list[Change] = []
+    for one in sorted(before, key=lambda one: (one.at, one.key), reverse=True):
+        if found and one.what and found[-1].what == one.what:
+            found[-1] = replace(found[-1], times=found[-1].times + one.times)
+        else:
+            found.append(one)
+    return found[:MOST_CHANGES]
 
 
 def _move(ordered: Sequence[Point], found: Break, seed: int) -> Move:

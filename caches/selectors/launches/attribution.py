@@ -11,7 +11,7 @@ from operator import or_
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Count, Q, QuerySet
 
-from caches.domain.launches.attribution import MOST_CHANGES, Change, Move, Point, earliest, moves, suspects
+from caches.domain.launches.attribution import Change, Move, Point, earliest, moves, suspects
 from caches.domain.launches.resampling import ENOUGH
 from caches.domain.launches.shifts import breaks
 from caches.domain.launches.words import Cached, EventClass
@@ -23,16 +23,27 @@ from caches.selectors.nodes import Targets
 from controlplane.audit.models import AuditEvent
 
 # Who came and went says nothing of launches.
+_MOST_READ = 200  # changes before a move: many may be the same again
 NO_CHANGES = ("Token", "User", "Webhook", "RoleGrant")
 
 
 @dataclass(frozen=True, slots=True)
 class Attributed:
-    """One move of a class. ``events`` were before it, the latest first; they are what is known, not what is proven."""
+    """One move of a class. ``changes`` were before it, the latest first, each with how many times it was made in a row;
+    they are what is known, not what is proven."""
 
     event_class: EventClass
     move: Move
-    events: tuple[AuditEvent, ...]
+    changes: tuple[tuple[AuditEvent, int], ...]
+
+    @property
+    def events(self) -> list[AuditEvent]:
+        """The latest of each."""
+        return [event for event, _ in self.changes]
+
+    @property
+    def times(self) -> int:
+        return sum(times for _, times in self.changes)
 
 
 def launch_moves(
@@ -96,12 +107,16 @@ def _parts(rows: QuerySet[Launch], counts: Mapping[EventClass, int], most: int) 
 def _before(found: Sequence[Move], targets: Targets) -> Mapping[str, AuditEvent]:
     """The latest changes before each move, by their keys: one statement for all moves."""
     rows = audit_list(targets=targets).exclude(object_type__in=NO_CHANGES).order_by("-at")
-    each = [rows.filter(at__gte=earliest(move), at__lte=move.first_after)[:MOST_CHANGES] for move in found]
+    each = [rows.filter(at__gte=earliest(move), at__lte=move.first_after)[:_MOST_READ] for move in found]
     if not each:
         return {}
     return {str(event.pk): event for event in each[0].union(*each[1:])}
 
 
-def _suspected(move: Move, events: Mapping[str, AuditEvent]) -> tuple[AuditEvent, ...]:
-    changes = [Change(event.at, key) for key, event in events.items()]
-    return tuple(events[one.key] for one in suspects(move, changes))
+def _suspected(move: Move, events: Mapping[str, AuditEvent]) -> tuple[tuple[AuditEvent, int], ...]:
+    changes = [Change(event.at, key, _what(event)) for key, event in events.items()]
+    return tuple((events[one.key], one.times) for one in suspects(move, changes))
+
+
+def _what(event: AuditEvent) -> str:
+    return "\n".join((event.action, event.object_type, event.object_name, event.actor))
