@@ -56,7 +56,8 @@ def _events(cluster_id: UUID, items: Iterable[Observed | None]) -> None:
 def _engines(cluster_id: UUID, events: Iterable[ClusterEvent]) -> None:
     runs: dict[tuple[str, int], list[Observation]] = defaultdict(list)
     for event in events:
-        for run, seen in event_observations(event.reason, event.at, event.message, event.restart_count):
+        said = event_observations(event.reason, event.at, event.message, event.restart_count, event.object_name)
+        for run, seen in said:
             runs[event.object_uid, run].append(seen)
     if not runs:
         return

@@ -10,8 +10,11 @@ from django.utils import timezone
 from caches.domain.launches.words import EventClass
 from caches.launch_sink import LaunchSink
 from caches.models import Launch, LaunchLog, LaunchObservation
+from caches.models.launches import OF_TRIALS
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import ClusterEvent, EventType, Kind, WatchEvent
+from controlplane.clusters.local.nodes import LocalNode
+from controlplane.clusters.local.serving import LocalEndpoint, engine_made, scheduled
 from controlplane.serving.models import Instance
 from controlplane.serving.services import ENDPOINT_LABEL
 from tests import factories
@@ -55,6 +58,18 @@ def test_the_events_of_an_engine_are_its_launch_however_they_are_told() -> None:
     assert (launch.state, launch.ready_seconds, launch.weights, launch.node) == ("Ready", 5, "Hit", node)
     assert (launch.event_class, launch.endpoint, launch.digest) == (EventClass.NEW_VERSION, endpoint, digest)
     assert LaunchObservation.objects.count() == 5
+
+
+def test_an_engine_of_a_trial_is_one_before_anything_else_is_known_of_it() -> None:
+    """Its instance comes later, and until then it must not be counted with what people asked for."""
+    now, cluster = timezone.now(), factories.cluster()
+    trial = factories.endpoint(of=cluster, namespace="local", name="trial-1a2b3c4d")
+    local = LocalEndpoint(trial.name, trial.uid, "sha256:x", 0, "chat", "", now)
+    said = scheduled(engine_made(local, LocalNode("n", "u", {}, 1, now)))
+    LaunchSink().changed(str(cluster.pk), watched(Kind.EVENT, said), now)
+    settle()
+    assert Launch.objects.get().endpoint == trial
+    assert Launch.objects.filter(OF_TRIALS).count() == 1
 
 
 def test_an_engine_that_is_removed_has_ended_and_what_was_ready_stays_ready() -> None:

@@ -18,8 +18,9 @@ _PLACED = re.compile(r" was placed on (?P<node>[a-z0-9-]{1,63})\.\Z")  # control
 Runs = list[tuple[int, Observation]]
 
 
-def event_observations(reason: str, at: datetime, message: str, restart_count: int) -> Runs:
+def event_observations(reason: str, at: datetime, message: str, restart_count: int, engine: str = "") -> Runs:
     """(restart count, observation) of everything that the event says; empty for one that says nothing of launches.
+    ``engine`` is its name, which begins with its endpoint's.
 
     Engines run beside the control plane: one clock. An engine is placed when it is made, so it waits for no node; a run
     that ends is where the next one's launch begins.
@@ -27,7 +28,8 @@ def event_observations(reason: str, at: datetime, message: str, restart_count: i
     match reason:
         case "Scheduled":
             placed = Observation(Observer.CLUSTER, Mark.SCHEDULED, at, facts=_on(message))
-            return [(0, _seen(Mark.CREATED, at)), (0, placed)]
+            endpoint = facts_of({"endpoint": engine.rpartition("-")[0]})
+            return [(0, Observation(Observer.CLUSTER, Mark.CREATED, at, facts=endpoint)), (0, placed)]
         case "Ensuring":
             return [(restart_count, _seen(Mark.ENSURE_STARTED, at))]
         case "Ensured":
