@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Prefetch, QuerySet, prefetch_related_objects
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.request import Request
@@ -28,6 +28,7 @@ from caches.models import Rollout
 from caches.selectors.endpoints import (
     endpoint_get,
     endpoints_list,
+    nodes_seen,
     rollout_gate,
     rollout_get,
     rollout_nodes,
@@ -42,10 +43,11 @@ from caches.services.endpoints.rollout_holds import rollout_hold
 from caches.services.endpoints.rollouts import rollout_release
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Scope
-from controlplane.accounts.permissions import require_target
+from controlplane.accounts.permissions import readable_targets, require_target
 from controlplane.errors import FieldError, Invalid
 from controlplane.rest.validation import flag
-from controlplane.serving.models import Endpoint
+from controlplane.serving.models import Endpoint, Instance
+from controlplane.serving.withholding import with_places
 
 PREVIEW = OpenApiParameter("dry_run", OpenApiTypes.BOOL, description="Write nothing; say what the document would do")
 PREVIEW_OR_WORK = {
@@ -87,7 +89,10 @@ class EndpointList(ApiRowsView):
 class EndpointDetail(ApiView):
     @extend_schema(responses=EndpointDetailSerializer)
     def get(self, request: Request, endpoint_id: UUID) -> Response:
-        return self.answer(EndpointDetailSerializer, endpoint_get(endpoint_id=endpoint_id, targets=self.targets))
+        row = endpoint_get(endpoint_id=endpoint_id, targets=self.targets)
+        prefetch_related_objects([row], Prefetch("instances", Instance.objects.select_related("node__pool")))
+        with_places(list(row.instances.all()), self.targets)
+        return self.answer(EndpointDetailSerializer, row)
 
 
 class EndpointCache(ApiView):
@@ -165,5 +170,6 @@ class RolloutRollback(ApiView):
 
 def _shown(request: Request, row: Rollout) -> Response:
     nodes = rollout_nodes(row)
-    context = {"request": request, "nodes": nodes, "gate": rollout_gate(row, nodes), "warm": rollout_warmth(row)}
+    seen = nodes_seen(nodes, cluster=row.endpoint.cluster, targets=readable_targets(request))
+    context = {"request": request, "nodes": seen, "gate": rollout_gate(row, nodes), "warm": rollout_warmth(row)}
     return Response(RolloutDetailSerializer(row, context=context).data)

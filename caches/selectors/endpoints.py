@@ -20,9 +20,10 @@ from caches.domain.text import plural, second_text
 from caches.models import Artifact, CacheEntry, Pin, Rollout
 from caches.selectors.endpoint_targets import cache_targets, gate_targets
 from caches.selectors.nodes import Targets, silent_nodes
+from controlplane.accounts.access import targets_filter
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.documents import Action, EntryState
-from controlplane.clusters.models import Node
+from controlplane.clusters.models import Cluster, Node
 from controlplane.errors import Missing
 from controlplane.serving.models import STATIC_KIND, Endpoint
 
@@ -154,6 +155,15 @@ def rollout_nodes(rollout: Rollout) -> Sequence[Target]:
     pins = pins.filter(image=None)  # those of its image hold nothing up
     pin = pins.select_related("version__artifact").prefetch_related("pools").first()
     return gate_targets(pin, now=timezone.now()) if pin is not None else ()
+
+
+def nodes_seen(nodes: Sequence[Target], *, cluster: Cluster, targets: Targets) -> Sequence[Target]:
+    """Those that the reader may see; a gate counts all of them."""
+    if targets is None or not nodes:
+        return nodes
+    visible = targets_filter(targets, cluster="cluster__name", pool="pool__name")
+    names = set(Node.objects.filter(visible, cluster=cluster).values_list("name", flat=True))
+    return tuple(one for one in nodes if one.node in names)
 
 
 @dataclass(frozen=True, slots=True)

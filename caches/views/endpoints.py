@@ -23,6 +23,7 @@ from caches.selectors.endpoints import (
     endpoint_image,
     endpoint_source,
     endpoints_list,
+    nodes_seen,
     rollout_gate,
     rollout_nodes,
     rollout_warmth,
@@ -42,6 +43,7 @@ from controlplane.clusters.models import ClusterType
 from controlplane.errors import HearthError
 from controlplane.serving.models import STATIC_KIND, Endpoint
 from controlplane.serving.standing import NODE_NOT_READY, ServingState, Standing, Standings
+from controlplane.serving.withholding import with_places
 from controlplane.web import cells
 from controlplane.web.form_keys import fresh_key, once
 from controlplane.web.tables import Column, Table
@@ -77,6 +79,7 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
     held = rows.filter(state=RolloutState.HOLDING).order_by("-number").first()
     standings = Standings(now=timezone.now())
     nodes = rollout_nodes(newest) if newest is not None and newest.state not in FINAL else ()
+    placed = with_places(list(found.instances.select_related("node__pool", "endpoint__cluster")), readable(request))
     context = {
         "endpoint": found,
         "standing": standings.of_endpoint(found),
@@ -93,8 +96,8 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
         "hold_words": hold_words(held) if held is not None else "",
         "nodes": nodes,
         "gate": rollout_gate(newest, nodes) if newest is not None else None,
-        "blocking": waited_for(nodes),
-        "instances": [(one, standings.of_instance(one)) for one in found.instances.select_related("node")],
+        "blocking": nodes_seen(waited_for(nodes), cluster=found.cluster, targets=readable(request)),
+        "instances": [(one, standings.of_instance(one)) for one in placed],
         "conditions": _conditions(found),
         # One of the vendor's operator: Hearth would hold it.
         "is_observed": found.cluster.type != ClusterType.LOCAL

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.serving.models import Instance
+from controlplane.serving.withholding import with_places
 from routing.api.base import RoutingRowsView, RoutingView
 from routing.api.serializers import RoutedInstanceSerializer, RouterSerializer
 from routing.filters import InstanceFilter, RouterFilter
@@ -38,13 +39,14 @@ class InstanceList(RoutingRowsView):
         return instances_list(targets=self.targets)
 
     def present(self, rows: Sequence[Any]) -> Sequence[Any]:
-        return with_in_flight(rows)
+        return with_in_flight(with_places(rows, self.targets))
 
 
 class InstanceDetail(RoutingView):
     @extend_schema(responses=RoutedInstanceSerializer)
     def get(self, request: Request, instance_id: UUID) -> Response:
-        [row] = with_in_flight([instance_get(instance_id=instance_id, targets=self.targets)])
+        found = [instance_get(instance_id=instance_id, targets=self.targets)]
+        [row] = with_in_flight(with_places(found, self.targets))
         return Response(RoutedInstanceSerializer(row, context={"request": request}).data)
 
 

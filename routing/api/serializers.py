@@ -155,9 +155,11 @@ class RoutedInstanceSerializer(RoutedObject):
     endpoint = serializers.CharField(source="endpoint.name")
     name = serializers.CharField()
     uid = serializers.CharField(help_text="by which routers know it")
-    node = serializers.CharField(source="node.name", allow_null=True, default=None)
+    node = serializers.CharField(
+        source="node.name", allow_null=True, default=None, help_text="null: none, or one of a pool that you may not see"
+    )
     digest = serializers.CharField(help_text="of what it serves")
-    address = serializers.CharField(help_text="empty while it has none: it gets no requests")
+    address = serializers.CharField(help_text="empty while it has none, or where its node may not be seen")
     ready = serializers.BooleanField(allow_null=True, help_text="null: nobody knows now, see state")
     state = serializers.ChoiceField(
         source="standing.state",

@@ -85,7 +85,7 @@ def routers_say() -> RoutersSay:
 
 def instances_list(*, targets: Targets = None) -> QuerySet[Instance]:
     """Instances of the endpoints that the reader may see and that are still there."""
-    rows = Instance.objects.select_related("endpoint__cluster", "node").filter(endpoint__gone_at__isnull=True)
+    rows = Instance.objects.select_related("endpoint__cluster", "node__pool").filter(endpoint__gone_at__isnull=True)
     names = clusters_of(targets)
     return rows if names is None else rows.filter(endpoint__cluster__name__in=names)
 

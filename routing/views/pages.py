@@ -16,6 +16,7 @@ from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Role
 from controlplane.errors import Clash, FieldError, HearthError, Invalid
 from controlplane.serving.models import Variant
+from controlplane.serving.withholding import with_places
 from controlplane.web.form_keys import fresh_key, once
 from controlplane.web.live import with_charts
 from controlplane.web.people import curl, may, readable, user_of
@@ -75,7 +76,8 @@ def routing(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpRe
 
 
 def _tables(request: HttpRequest, variant: Variant, shown: Telemetry) -> tuple[Table, ...]:
-    instances = instances_list(targets=readable(request)).filter(endpoint=served_by(variant))
+    rows = instances_list(targets=readable(request)).filter(endpoint=served_by(variant))
+    instances = with_places(list(rows), readable(request))
     return (
         Table(
             request, shown.shares, columns.share_columns(), name="shares", caption="Shares of the requests",
@@ -86,7 +88,7 @@ def _tables(request: HttpRequest, variant: Variant, shown: Telemetry) -> tuple[T
             key=lambda row: row.uid, prefix="e-",
         ),
         Table(
-            request, with_in_flight(list(instances)), columns.instance_columns(), name="instances",
+            request, with_in_flight(instances), columns.instance_columns(), name="instances",
             caption="Instances", prefix="i-",
         ),
         Table(
