@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from caches.domain.demand import any_of, selects
-from caches.domain.endpoints.specs import DEFAULT_HOST_PATH, INSTANCE_TYPE_LABEL, EndpointSpec
+from caches.domain.endpoints.specs import DEFAULT_HOST_PATH, INSTANCE_TYPE_LABEL, EndpointSource, EndpointSpec
 from caches.domain.gating import Target
 from caches.models import CacheEntry, Pin, PoolLoop
 from caches.selectors.coverage_rows import counted_state
@@ -54,7 +54,10 @@ def cache_targets(cluster: Cluster, spec: EndpointSpec) -> CacheTargets:
         problem = f"Its pools keep caches in {', '.join(roots)}, not in {chosen}."
     is_root = chosen == DEFAULT_HOST_PATH or NodePool.objects.filter(cluster=cluster, cache_path=chosen).exists()
     if not is_root:
-        problem = f"{problem} No pool keeps any in {chosen}: pods mount no folder of a node and fetch for themselves."
+        alone = "pods mount no folder of a node and fetch for themselves"
+        if spec.source.type is EndpointSource.S3 and not spec.options.source_secret:
+            alone += ", and need hearth.dev/source-secret for that where nothing else lets them read the bucket"
+        problem = f"{problem} No pool keeps any in {chosen}: {alone}."
     return CacheTargets(() if problem else taken, selector, chosen, problem, is_root)
 
 

@@ -92,6 +92,12 @@ def test_another_root_than_the_pools_is_said_and_no_folder_of_a_node_is_made(ser
     assert "hostPath" not in str(volumes)
     told = served.condition("WeightsCacheReady")[2]
     assert f"not in {path}" in told and "fetch for themselves" in told and served.pins == []
+    assert "need hearth.dev/source-secret for that" in told
+    weights = {"enabled": True, "hostPath": path}
+    secret = {"hearth.dev/source-secret": "reader"}
+    served.apply(spec__modelCacheConfig__weightsCache=weights, metadata__annotations=secret)
+    served.round()
+    assert served.condition("WeightsCacheReady")[2].endswith("mount no folder of a node and fetch for themselves.")
 
 
 def test_a_root_of_another_pool_is_a_folder_that_pods_may_mount(served: EndpointWorld) -> None:
