@@ -68,6 +68,13 @@ def test_a_rollout_says_which_pod_waits_and_why_until_it_does_no_more(served: En
     served.serve()
     served.round()
     assert served.condition("RolledOut") == ("True", "Complete", "1 of 1 replicas serve.")
+    assert served.condition("Available")[2] == "1 of 1 replicas serve."
+    tell(served, "chat-c", leaving=True)
+    served.round()
+    assert served.condition("Available") == ("False", "NoReplica", "0 of 1 replicas serve.")
+    served.serve(available=0)
+    served.round()
+    assert served.condition("RolledOut") == ("True", "Complete", "1 of 1 new replicas made; 0 serve now.")
 
 
 def test_a_rollout_does_not_answer_for_a_pod_of_the_version_before(served: EndpointWorld) -> None:

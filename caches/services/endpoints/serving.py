@@ -121,7 +121,7 @@ def endpoint_serve(
         connection=connection_said(rollout, spec, work),
         image=image.cache,
         moved=image.moved,
-        work=_work(rollout, work, waits.some),
+        work=_work(endpoint, rollout, work, waits.some),
         warm_up=_warm_up(endpoint) if spec.options.warm_up is not None else None,
     )
     return Outcome(status, spec, targets, weights)
@@ -286,9 +286,13 @@ def _warm_up(endpoint: Endpoint) -> WarmUpFacts:
     return WarmUpFacts(len(said), sum(why == "ok" for why in said.values()), failed)
 
 
-def _work(rollout: Rollout, work: WorkloadStatus | None, waits: Waits) -> WorkFacts | None:
+def _work(endpoint: Endpoint, rollout: Rollout, work: WorkloadStatus | None, waits: Waits) -> WorkFacts | None:
     if work is None:
         return None
+    available = work.available
+    if endpoint.instances.filter(leaving=True).exists():
+        # Its controller may not have seen yet that they leave.
+        available = min(available, endpoint.instances.filter(leaving=False, ready=True).count())
     current = work.observed and work.rollout == rollout.mark
     complete = current and is_whole(work)
-    return WorkFacts(work.total, work.wanted, work.available, complete, work.failed, waits.reason, waits.sentence)
+    return WorkFacts(work.total, work.wanted, available, complete, work.failed, waits.reason, waits.sentence)
