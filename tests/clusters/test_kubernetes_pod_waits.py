@@ -78,6 +78,23 @@ def test_one_that_crashes_says_how_it_ended_and_nothing_of_its_log(ended: dict[s
 
 
 @pytest.mark.parametrize(
+    ("name", "left", "told"),
+    [
+        ("ensure", '{"found": "failed", "message": "S3 refused token=5eed of it."}', ": S3 refused token=… of it"),
+        ("ensure", '{"found": "failed", "message": ""}', ""),
+        ("ensure", '{"message": "of somebody else"}', ""),
+        ("ensure", "2026-11-30 a line of a log", ""),
+        ("ensure", "[1]", ""),
+        ("server", '{"found": "failed", "message": "prompt: hello"}', ""),
+    ],
+)
+def test_the_ensure_step_s_own_last_sentence_is_said(name: str, left: str, told: str) -> None:
+    crashed = waiting("CrashLoopBackOff", "back-off", name, lastState={"terminated": {"exitCode": 1, "message": left}})
+    words = f"{name}: CrashLoopBackOff: it ended with exit code 1{told}: back-off"
+    assert wait_of(pod(init=(crashed,))) == (WaitReason.CRASHING, words)
+
+
+@pytest.mark.parametrize(
     ("changes", "crashes"),
     [
         ({}, True),
@@ -94,7 +111,7 @@ def test_one_that_crashes_says_how_it_ended_and_nothing_of_its_log(ended: dict[s
 def test_it_still_crashes_between_two_restarts(changes: dict[str, Any], crashes: bool) -> None:
     one = {"name": "server", "ready": False, "restartCount": 2, "state": {"running": {}}}
     again = {**one, "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}}, **changes}
-    told = (WaitReason.CRASHING, "server: it ended with exit code 1 and is started again")
+    told = (WaitReason.CRASHING, "server: it ended with exit code 1; it is started again")
     for found in (pod(again), pod(init=(again,))):
         assert wait_of(found, excused="warm-up") == (told if crashes else ("", ""))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from controlplane.clusters.kubernetes.said import said
 
 Json = Mapping[str, Any]
 MESSAGE_LENGTH = 500
+ENSURE = "ensure"  # the step of ours that makes the weights present
 # What every container goes through.
 _ON_ITS_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
 _REASONS = {
@@ -44,7 +46,8 @@ def wait_of(pod: Json, *, excused: str = "") -> tuple[str, str]:
         reason = _REASONS.get(word, WaitReason.START_FAILED)
         if reason is WaitReason.CRASHING and name == excused:
             continue
-        words = [name, word, _ended(container) if reason is WaitReason.CRASHING else "", waiting.get("message")]
+        ended = _ended(container) if reason is WaitReason.CRASHING else ""
+        words = [name, word, ended, waiting.get("message")]
         return reason, said(": ".join(str(part) for part in words if part), MESSAGE_LENGTH)
     return "", ""
 
@@ -69,13 +72,24 @@ def _again(container: Json) -> str:
     before = state.get("terminated") or last.get("terminated") or {}
     if container.get("ready") or not container.get("restartCount") or not before.get("exitCode"):
         return ""
-    return f"{_ended({'lastState': {'terminated': before}})} and is started again"
+    return f"{_ended({**container, 'lastState': {'terminated': before}})}; it is started again"
 
 
 def _ended(container: Json) -> str:
-    """How its last run ended. What it left behind may be lines of its log, which are not for everybody."""
+    """How its last run ended. What it left behind may be lines of its log, which are not for everybody; the ensure
+    step alone says in a field of its own why it failed."""
     ended = (container.get("lastState") or {}).get("terminated") or {}
     code, why = ended.get("exitCode"), str(ended.get("reason") or "")
     if code is None:
         return ""
-    return f"it ended with exit code {code}" + (f" ({why})" if why and why != "Error" else "")
+    told = _ensure_told(str(ended.get("message") or "")) if container.get("name") == ENSURE else ""
+    words = f"it ended with exit code {code}" + (f" ({why})" if why and why != "Error" else "")
+    return f"{words}: {told}" if told else words
+
+
+def _ensure_told(left: str) -> str:
+    try:
+        found = json.loads(left)
+    except ValueError:
+        return ""
+    return str(found.get("message") or "").rstrip(".") if isinstance(found, dict) and "found" in found else ""
