@@ -138,7 +138,9 @@ def test_it_asks_the_very_worker_whether_it_takes_messages(valkey_url: str, tmp_
     with worker:
         try:
             assert records.wait_until(lambda: "ready" in log.read_text() or worker.poll() is not None, 120)
-            assert _check("worker", env=env) == 0
+            assert worker.poll() is None, log.read_text()
+            # It says ready some moments before it is subscribed to what it is asked by; a probe asks again, too.
+            assert records.wait_until(lambda: _check("worker", env=env) == 0, 60)
             other = ("celery@$(uname -n)", "celery@elsewhere")
             assert _check("worker", other, ("--timeout 10", "--timeout 1"), env=env) != 0
         finally:
