@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery, TextField, Value
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Concat
 from django.utils import timezone
 
 from caches.domain.demand import selects
@@ -17,12 +19,13 @@ from caches.domain.endpoints.specs import GROUP, EndpointSpec, read_endpoint
 from caches.domain.gating import Gate, GateState, Target, gate
 from caches.domain.rollouts import FINAL
 from caches.domain.text import plural, second_text
-from caches.models import Artifact, CacheEntry, Pin, Rollout
+from caches.models import Artifact, CacheEntry, ModelVersion, Pin, Rollout
 from caches.selectors.endpoint_targets import cache_targets, gate_targets
 from caches.selectors.nodes import Targets, silent_nodes
 from controlplane.accounts.access import targets_filter
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.documents import Action, EntryState
+from controlplane.clusters.local.serving import DIGEST_ANNOTATION
 from controlplane.clusters.models import Cluster, Node
 from controlplane.errors import Missing
 from controlplane.serving.models import STATIC_KIND, Endpoint
@@ -31,11 +34,14 @@ from controlplane.serving.models import STATIC_KIND, Endpoint
 def endpoints_list(*, targets: Targets = None) -> QuerySet[Endpoint]:
     """Endpoints of the clusters that the reader may see in whole or in part, each with its newest rollout's facts:
     ``rollout_id``, ``rollout_number``, ``rollout_state``, ``rollout_source``, ``rollout_image``, ``rollout_facts``; see
-    endpoint_source and endpoint_image."""
+    endpoint_source and endpoint_image. ``served_version``: of one of a local fleet, which has no rollouts, the full
+    name of the version that its engines serve; None where none is known."""
     rows = Endpoint.objects.select_related("cluster")
     if targets is not None:
         rows = rows.filter(cluster__name__in={target.partition(".")[0] for target in targets})
     newest = Rollout.objects.filter(endpoint=OuterRef("pk")).order_by("-number")
+    served = ModelVersion.objects.filter(artifact__digest=KeyTextTransform(DIGEST_ANNOTATION, OuterRef("annotations")))
+    full_name = Concat("model__name", Value(" "), "version", output_field=TextField())
     return rows.annotate(
         rollout_id=Subquery(newest.values("pk")[:1]),
         rollout_number=Subquery(newest.values("number")[:1]),
@@ -44,12 +50,14 @@ def endpoints_list(*, targets: Targets = None) -> QuerySet[Endpoint]:
         rollout_source=Subquery(newest.values("source")[:1]),
         rollout_image=Subquery(newest.values("image")[:1]),
         rollout_facts=Subquery(newest.values("version__metadata__jumpstart")[:1]),
+        served_version=Subquery(served.order_by("pk").values(name=full_name)[:1]),
     )
 
 
 def endpoint_source(row: Any) -> str:
-    """Where the weights of the newest rollout come from, for people; "" where none is. Of endpoints_list."""
-    return resolved_source(row.rollout_source or "", row.rollout_facts)
+    """Where the weights of the newest rollout come from, for people, or which version a local fleet's engines serve; ""
+    where neither is known. Of endpoints_list."""
+    return resolved_source(row.rollout_source or "", row.rollout_facts) or row.served_version or ""
 
 
 def endpoint_image(row: Any) -> str:

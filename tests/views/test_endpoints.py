@@ -13,9 +13,12 @@ from django.conf import LazySettings
 from django.test import Client
 from django.utils import timezone
 
+from caches.api.serializers.endpoints import EndpointSerializer
 from caches.models import CacheEntry, Rollout
+from caches.selectors.endpoints import endpoint_get
 from controlplane.clusters.documents import Reason
 from controlplane.clusters.models import Cluster
+from controlplane.serving.models import Endpoint
 from controlplane.web.context import PLACES
 from tests import factories
 from tests.domain.endpoints import GONE, config
@@ -130,8 +133,15 @@ def test_an_endpoint_of_the_local_fleet_speaks_of_no_rollouts(victor: Client) ->
     cluster = factories.cluster(type="Local")
     row = factories.endpoint(of=cluster, document={"modelName": "llama", "replicas": 0})
     text = Page(victor.get(f"/endpoints/{row.pk}").content).text
-    assert "llama" in text and "fleet serve" in text
+    assert "llama" in text and "fleet serve" in text and "Version none of the catalogue" in text
     assert "Rollout" not in text and "round" not in text
+    version = factories.version(model="llama", version="v7")
+    assert version.artifact is not None
+    Endpoint.objects.filter(pk=row.pk).update(annotations={"hearth.dev/digest": version.artifact.digest})
+    assert "Version llama v7" in Page(victor.get(f"/endpoints/{row.pk}").content).text
+    [listed] = victor.get("/endpoints.json").json()["rows"]
+    assert (listed["weights"], listed["image"]) == ("llama v7", "")
+    assert EndpointSerializer().fields["served_version"].get_attribute(endpoint_get(endpoint_id=row.pk)) == "llama v7"
     elsewhere = factories.endpoint(of=factories.cluster(type="Kubernetes"))
     assert "No rollout yet" in Page(victor.get(f"/endpoints/{elsewhere.pk}").content).text
 

@@ -56,6 +56,9 @@ class EndpointSerializer(ObjectSerializer):
     replicas = serializers.SerializerMethodField(help_text="pods there are")
     conditions = serializers.SerializerMethodField()
     rollout = serializers.SerializerMethodField(help_text="the newest")
+    served_version = serializers.CharField(
+        allow_null=True, default=None, help_text="of a local fleet's, which has no rollouts: what its engines serve"
+    )
     deleting = serializers.SerializerMethodField()
     gone_at = serializers.DateTimeField(allow_null=True, help_text="since when the cluster no longer has it")
     observed_at = serializers.DateTimeField()
