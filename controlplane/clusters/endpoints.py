@@ -125,6 +125,10 @@ class EndpointCalls(Protocol):
         ...
 
     def workload_status(self, namespace: str, name: str) -> WorkloadStatus | None: ...
+    def service_is_ours(self, namespace: str, name: str) -> bool | None:
+        """Whether Hearth made the Service of that name; None where there is none."""
+        ...
+
     def endpoint_secret(self, namespace: str, name: str, key: str) -> str:
         """What a Secret beside an endpoint has under a key, for the endpoint's own use; never to be stored or shown.
         NotFound when there is none; Refused where whoever manages the namespace has not allowed it to Hearth."""

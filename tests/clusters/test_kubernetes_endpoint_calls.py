@@ -147,6 +147,7 @@ def test_what_somebody_else_made_is_not_touched(taken: str, api: ScriptedApi, ca
     assert ("PATCH", taken) not in api.writes()
     calls.delete_served("n", "a")
     assert set(api.objects) == {taken}, "and what is Hearth's goes all the same"
+    assert calls.service_is_ours("n", "a") is (False if taken == SERVICE else None)
     deleted = next(body for method, _, _, body in api.sent if method == "DELETE")
     assert deleted["preconditions"] == {"uid": "o"}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from caches.services.endpoints.asking import ask, deployment_question, kinds_question, object_question
+from caches.services.endpoints.asking import ask, deployment_question, kinds_question, object_question, service_question
 from controlplane.clusters.endpoints import CacheMirror, MirrorKind
 from controlplane.clusters.gateway import Forbidden, GatewayError, Kind, NotFound, Refused
 from controlplane.clusters.kubernetes import names
@@ -17,7 +17,7 @@ from controlplane.clusters.kubernetes.install import documents
 from tests.contracts.observing import changes
 from tests.kube.endpoint_kinds import API, ENDPOINTS, endpoint_kinds
 from tests.kube.guarded import Guarded
-from tests.kube.installed import policies_hold
+from tests.kube.installed import policies_gone, policies_hold
 from tests.kube.test_endpoint_adapter import CONFIG, OF
 from tests.kube.test_endpoint_adapter import documents as served
 from tests.kube.test_rights import RBAC, Recorded
@@ -144,10 +144,12 @@ def test_the_pages_account_asks_what_a_document_would_do_and_changes_nothing(gua
             "kinds": kinds_question(gateway),
             "object": object_question(gateway, document),
             "deployment": deployment_question(gateway, "default", "chat-small", known=False),
+            "service": service_question(gateway, "default", "chat-small"),
         }
         return {about: (one.answer.value, one.said) for about, one in ask(questions, seconds=60).items()}
 
     with endpoint_kinds(guarded.admin, policies=True):
+        policies_gone(guarded.admin)  # the marker of those before, which says nothing of these
         policies_hold(guarded.admin)
         until(lambda: asked()["object"][0] == "Fine", "the account may ask")
         said = asked()
@@ -157,9 +159,15 @@ def test_the_pages_account_asks_what_a_document_would_do_and_changes_nothing(gua
         )
         with bound(guarded, "hearth-web-deployments", account="hearth-web"):
             until(lambda: asked()["deployment"][0] == "Fine", "it may look at Deployments there")
+            until(lambda: asked()["service"][0] == "Fine", "and at Services")
             guarded.admin.create("/apis/apps/v1/namespaces/default/deployments", served()[0], manager="somebody")
             assert asked()["deployment"][0] == "Problem", "somebody else's has the name"
             guarded.admin.delete(f"/apis/apps/v1/namespaces/default/deployments/{OF.name}")
+            theirs = {**served()[1], "metadata": {"name": OF.name, "namespace": "default"}}
+            guarded.admin.create("/api/v1/namespaces/default/services", theirs, manager="somebody")
+            in_the_way = asked()["service"][0]
+            guarded.admin.delete(f"/api/v1/namespaces/default/services/{OF.name}")
+            assert in_the_way == "Problem", "a Service too"
         nowhere = {**CONFIG, "metadata": {"name": "chat-small", "namespace": "nobodys"}}
         assert asked(nowhere)["object"] == ("Problem", asked(nowhere)["object"][1])
         assert 'namespaces "nobodys" not found' in asked(nowhere)["object"][1]

@@ -45,6 +45,7 @@ class ServingGateway(LocalGateway):
         super().__init__(folder)
         self.owner = EndpointOwner.HEARTH
         self.work: WorkloadStatus | None = None
+        self.service: bool | None = None  # whether one of its name is Hearth's
         self.deployments: list[dict[str, Any]] = []
         self.statuses: list[dict[str, Any]] = []
         self.mirrors: dict[tuple[MirrorKind, str], CacheMirror] = {}
@@ -96,6 +97,10 @@ class ServingGateway(LocalGateway):
     def workload_status(self, namespace: str, name: str) -> WorkloadStatus | None:
         self._answer()
         return self.work
+
+    def service_is_ours(self, namespace: str, name: str) -> bool | None:
+        self._answer()
+        return self.service
 
     def endpoint_secret(self, namespace: str, name: str, key: str) -> str:
         self._answer()

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from django.conf import LazySettings
 
-from caches.services.endpoints.asking import Answer, Finding, ask, deployment_question, object_question
+from caches.services.endpoints.asking import (
+    Answer,
+    Finding,
+    ask,
+    deployment_question,
+    object_question,
+    service_question,
+)
 from caches.services.endpoints.preview import EndpointPreview, endpoint_preview
 from controlplane.clusters.endpoints import EndpointOwner, WorkloadStatus
 from controlplane.clusters.gateway import Conflict, Forbidden, GatewayError, NotFound, Refused
@@ -44,10 +51,13 @@ def test_it_says_what_each_of_them_said(asked: EndpointWorld) -> None:
     asked.version()
     found, said = previewed(asked)
     assert found.obstacles == () and {answer for answer, _ in said.values()} == {"Fine"}
-    assert set(said) == {"kinds", "object", "deployment", "image", "room"}, "a registered version is asked of nobody"
+    assert set(said) == {"kinds", "object", "deployment", "service", "image", "room"}, (
+        "a registered version is asked of nobody"
+    )
     assert f"{IMAGE} is sha256:" in said["image"][1]
     assert "100 MiB" in said["room"][1] or "200 MiB" in said["room"][1], "with numbers"
     assert "No Deployment is called default/chat-small" in said["deployment"][1]
+    assert "No Service is called default/chat-small" in said["service"][1]
 
 
 def test_what_would_stop_it_is_an_obstacle_too(asked: EndpointWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +77,7 @@ def test_what_is_not_known_is_said_to_be_unknown_with_the_reason(asked: Endpoint
     asked.version()
     asked.gateway.problem = unreachable()
     found, said = previewed(asked)
-    for about in ("kinds", "object", "deployment"):
+    for about in ("kinds", "object", "deployment", "service"):
         assert said[about] == ("Unknown", "The API server does not answer.")
     assert found.obstacles == ()
 
@@ -136,3 +146,16 @@ def test_a_deployment_of_an_endpoint_is_no_obstacle(tmp_path: Path) -> None:
     assert deployment_question(gateway, "default", "a", known=True)().answer is Answer.FINE
     gateway.problem = FORBIDDEN
     assert deployment_question(gateway, "default", "a", known=True)().answer is Answer.UNKNOWN
+
+
+def test_a_service_of_somebody_else_is_an_obstacle(asked: EndpointWorld) -> None:
+    asked.version()
+    asked.gateway.service = True
+    assert previewed(asked)[1]["service"][0] == "Fine"
+    asked.gateway.service = False
+    found, said = previewed(asked)
+    assert said["service"][0] == "Problem" and "somebody else made" in said["service"][1]
+    assert [(one.what, one.why) for one in found.obstacles] == [("endpoint", said["service"][1])]
+    asked.gateway.problem = FORBIDDEN
+    unknown = service_question(asked.gateway, "default", "a")()
+    assert unknown.answer is Answer.UNKNOWN and "hearth-web-deployments, bound in default" in unknown.said

@@ -173,3 +173,8 @@ def test_a_place_that_nobody_registered_is_asked_whether_it_may_be_read(
     assert what == "weights" and "missing" in why
     found = preview(served, spec__modelSourceConfig=source | {"modelLocation": "llms/chat"})
     assert found.digest == "" and rows() == before
+    (tmp_path / "mounted" / "llms" / "chat" / "model.safetensors").write_bytes(b"weights")
+    found = preview(served, spec__modelSourceConfig=source | {"modelLocation": "llms/chat"})
+    assert (found.digest, found.obstacles, rows()) == ("", (), before)
+    [room] = [one for one in found.findings if one.about == "room"]
+    assert room.answer is Answer.UNKNOWN and "once its weights are registered" in room.said

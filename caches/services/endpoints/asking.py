@@ -121,8 +121,7 @@ def deployment_question(gateway: ClusterGateway, namespace: str, name: str, *, k
         try:
             found = gateway.workload_status(namespace, name)
         except (Refused, NotApplicable) as error:
-            granted = f"The role hearth-web-deployments, bound in {namespace}, lets them (docs/tutorial.md, step 4)."
-            return _refused("deployment", error, granted)
+            return _refused("deployment", error, _granted(namespace))
         if found is None:
             return Finding("deployment", Answer.FINE, f"No Deployment is called {namespace}/{name} yet.")
         numbers = f"{found.available} of {found.wanted} replicas serve"
@@ -130,6 +129,24 @@ def deployment_question(gateway: ClusterGateway, namespace: str, name: str, *, k
             return Finding("deployment", Answer.FINE, f"The Deployment {namespace}/{name} is there: {numbers}.")
         said = f"A Deployment {namespace}/{name} is there that no endpoint made ({numbers}): nothing is taken from it."
         return Finding("deployment", Answer.PROBLEM, said)
+
+    return question
+
+
+def service_question(gateway: ClusterGateway, namespace: str, name: str) -> Question:
+    """Whether the name is free for a Service, which requests come by."""
+
+    def question() -> Finding:
+        try:
+            ours = gateway.service_is_ours(namespace, name)
+        except (Refused, NotApplicable) as error:
+            return _refused("service", error, _granted(namespace))
+        if ours is None:
+            return Finding("service", Answer.FINE, f"No Service is called {namespace}/{name} yet.")
+        if ours:
+            return Finding("service", Answer.FINE, f"The Service {namespace}/{name} is there, and Hearth made it.")
+        said = f"A Service {namespace}/{name} is there that somebody else made: nothing is taken from it."
+        return Finding("service", Answer.PROBLEM, f"{said} Give the endpoint another name.")
 
     return question
 
@@ -161,6 +178,10 @@ def source_question(place: Place) -> Question:
         return Finding("source", Answer.FINE, f"{place.connection.name} reads {uri}.")
 
     return question
+
+
+def _granted(namespace: str) -> str:
+    return f"The role hearth-web-deployments, bound in {namespace}, lets them (docs/tutorial.md, step 4)."
 
 
 def _refused(about: str, error: GatewayError, granted: str) -> Finding:

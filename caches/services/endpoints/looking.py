@@ -11,7 +11,7 @@ from caches.domain.endpoints.specs import EndpointSpec
 from caches.domain.images import NotAReference, parse_reference
 from caches.domain.plans import Plan
 from caches.domain.text import plural, size_text
-from caches.models import ModelVersion, PoolLoop
+from caches.models import PoolLoop
 from caches.services.endpoints import asking
 from caches.services.endpoints.asking import Answer, Finding, Question
 from caches.services.endpoints.images import registry_connection
@@ -38,6 +38,7 @@ def answers(*, cluster: Cluster, spec: EndpointSpec, document: Mapping[str, Any]
         questions["object"] = asking.object_question(gateway, document)
         known = _is_served(cluster, spec)
         questions["deployment"] = asking.deployment_question(gateway, spec.namespace, spec.name, known=known)
+        questions["service"] = asking.service_question(gateway, spec.namespace, spec.name)
     openers = {"image": lambda: _image(spec), "source": lambda: _source(cluster, spec)}
     for about, opened in openers.items():
         found = _opened(about, opened)
@@ -61,10 +62,11 @@ def worker_told(cluster: Cluster) -> Iterator[Finding]:
         yield Finding("worker", Answer.UNKNOWN, said)
 
 
-def room(version: ModelVersion | None, plans: Sequence[Plan]) -> Iterator[Finding]:
-    """How much each pool would take in, and whether it has the room."""
-    if version is None and not plans:
-        return
+def room(plans: Sequence[Plan], *, awaited: bool) -> Iterator[Finding]:
+    """How much each pool would take in, and whether it has the room. ``awaited``: weights that nobody has read yet."""
+    if awaited:
+        said = "How much room it needs is known once its weights are registered, with the first round."
+        yield Finding("room", Answer.UNKNOWN, said)
     for plan in plans:
         where = f"{plan.cluster}.{plan.pool}"
         if plan.refusals:

@@ -75,7 +75,10 @@ def endpoint_preview(*, cluster: Cluster, document: Mapping[str, Any]) -> Endpoi
         pools = tuple(pool.pk for pool in targets.pools)
         plans = pin_preview(spec=PinSpec(version_id=version.pk, pool_ids=pools, node_selector=dict(targets.selector)))
     digest = version.artifact.digest if version is not None and version.artifact is not None else ""
-    return EndpointPreview(reading, targets, digest, plans, tuple(obstacles), (*findings, *room(version, plans)))
+    warmed = spec.cache.weights and bool(targets.pools)
+    awaited = warmed and registered.wanted and version is None and not registered.refused
+    findings = (*findings, *room(plans, awaited=awaited))
+    return EndpointPreview(reading, targets, digest, plans, tuple(obstacles), findings)
 
 
 def _closed(cluster: Cluster, document: Mapping[str, Any]) -> Iterator[Obstacle]:

@@ -112,6 +112,12 @@ class KubernetesEndpoints:
         except NotFound:
             return None
 
+    def service_is_ours(self, namespace: str, name: str) -> bool | None:
+        try:
+            return bool(self._ours(_service_path(namespace, name))) or None
+        except Conflict:
+            return False
+
     def endpoint_secret(self, namespace: str, name: str, key: str) -> str:
         return secret_value(self.client, namespace, name, key)
 

@@ -45,6 +45,9 @@ class LocalEndpoints:
     def workload_status(self, namespace: str, name: str) -> WorkloadStatus | None:
         _no()
 
+    def service_is_ours(self, namespace: str, name: str) -> bool | None:
+        _no()
+
     def endpoint_secret(self, namespace: str, name: str, key: str) -> str:
         _no()
 
