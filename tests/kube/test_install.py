@@ -201,7 +201,7 @@ def asks_before(web: Web, manifest: str) -> None:
     assert {about: said[about][0] for about in ASKED} == dict.fromkeys(ASKED, "Fine"), said
     said = asked(web, changed)
     assert "1 of 1 replicas serve" in said["deployment"][1], said
-    assert "kubectl-client-side-apply holds fields" in said["object"][1], said
+    assert "kubectl-client-side-apply holds spec.worker.image" in said["object"][1], said
 
 
 def asked(web: Web, document: dict[str, Any]) -> dict[str, tuple[str, str]]:
