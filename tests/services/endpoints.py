@@ -188,10 +188,20 @@ class EndpointWorld:
         )
 
     def until_served(self) -> None:
+        self._until_made()
+        self.serve()
+        self.round()
+
+    def until_failed(self, why: str = "It made no progress.") -> None:
+        """Its gate opens, and none of its pods serves."""
+        self._until_made()
+        self.serve(available=0, failed=why)
+        self.round()
+        assert self.rollout.state == "Failed"
+
+    def _until_made(self) -> None:
         self.round()
         self.warm()
-        self.round()
-        self.serve()
         self.round()
 
     # -- what is there

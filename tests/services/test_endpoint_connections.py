@@ -86,12 +86,7 @@ def test_a_rollout_to_it_that_failed_is_not_called_followed(served: EndpointWorl
     served.until_served()
     version_of(50 * MIB, connection=twin, uri=PLACE)
     served.apply(**NAMED)
-    served.round()
-    served.warm()
-    served.round()
-    served.serve(available=0, failed="It made no progress.")
-    served.round()
-    assert served.rollout.state == "Failed"
+    served.until_failed()
     status, reason, why = served.condition("ConnectionFollowed")
     assert (status, reason) == ("False", "NotFollowed") and "number 2) failed; what served before it goes on" in why
     served.apply(**NAMED, spec__worker__image="vllm/vllm-openai:v2")
@@ -107,11 +102,7 @@ def test_pods_of_a_failed_rollout_that_came_all_the_same_follow_it(
     served.until_served()
     version_of(50 * MIB, connection=twin, uri=PLACE)
     served.apply(**NAMED)
-    served.round()
-    served.warm()
-    served.round()
-    served.serve(available=0, failed="It made no progress.")
-    served.round()
+    served.until_failed()
     assert served.condition("ConnectionFollowed")[0] == "False"
     served.serve()
     served.round()

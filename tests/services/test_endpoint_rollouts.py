@@ -176,12 +176,7 @@ def test_going_back_after_a_version_that_would_not_run_replaces_none_of_those_th
     served.apply(metadata__annotations=HOLD)
     served.until_served()
     next_version(served)
-    served.round()
-    served.warm()
-    served.round()
-    served.serve(available=0, failed="It crashes.")
-    served.round()
-    assert served.rollout.state == "Failed"
+    served.until_failed("It crashes.")
     served.apply(metadata__annotations=HOLD)
     served.round()
     assert served.rollout.state == "Switching" and numbers(served) == ["1", "2", "1"]
