@@ -48,7 +48,7 @@ class Lease:
     ``unanswered``: where it also counts until its answer begins, None for nowhere; ``pending``: where its ``size``
     does."""
 
-    __slots__ = ("_counts", "_held", "_pending", "_size", "_unanswered", "_waiting", "instance")
+    __slots__ = ("_counts", "_held", "_name", "_pending", "_size", "_unanswered", "_waiting", "instance")
 
     def __init__(
         self,
@@ -60,31 +60,32 @@ class Lease:
         size: int = 0,
     ) -> None:
         self.instance = instance
+        self._name = name = instance.config.member.id
         self._waiting = waiting
         self._unanswered = unanswered
         if unanswered is not None:
-            unanswered[instance.config.member.id] = unanswered.get(instance.config.member.id, 0) + 1
-        self._pending, self._size = (pending, size) if size else (None, 0)
+            unanswered[name] = unanswered.get(name, 0) + 1
+        self._pending, self._size = pending if size else None, size
         if self._pending is not None:
-            self._pending[instance.config.member.id] = self._pending.get(instance.config.member.id, 0) + size
+            self._pending[name] = self._pending.get(name, 0) + size
         self._counts = counts
         self._held = True
-        counts[instance.config.member.id] = counts.get(instance.config.member.id, 0) + 1
+        counts[name] = counts.get(name, 0) + 1
 
     def answered(self) -> None:
         """Its answer began."""
         counts, self._unanswered = self._unanswered, None
         if counts is not None:
-            _less(counts, self.instance.config.member.id)
+            _less(counts, self._name)
         counts, self._pending = self._pending, None
         if counts is not None:
-            _less(counts, self.instance.config.member.id, self._size)
+            _less(counts, self._name, self._size)
 
     def release(self) -> None:
         self.answered()
         if self._held:
             self._held = False
-            _less(self._counts, self.instance.config.member.id)
+            _less(self._counts, self._name)
             self._waiting.wake()
 
 
