@@ -30,8 +30,8 @@ ACTOR = Actor(name="ada", via=Via.BROWSER, request_id="r")
 class Night:
     """Launches of one pool, half a minute apart, the first ten hours ago."""
 
-    def __init__(self) -> None:
-        self.pool: NodePool = factories.pool(of=factories.cluster(name="lab"), name="gpu")
+    def __init__(self, pool: NodePool | None = None) -> None:
+        self.pool: NodePool = pool or factories.pool(of=factories.cluster(name="lab"), name="gpu")
         self.began = timezone.now() - timedelta(hours=10)
         self.made = 0
 

@@ -32,8 +32,7 @@ def night(stage: Stage) -> Night:
     """20 hits of an endpoint, 5 misses of another, and 40 slow misses that a trial provoked."""
     Launch.objects.all().delete()
     LaunchCount.objects.all().delete()
-    made = Night.__new__(Night)
-    made.pool, made.began, made.made = stage.pool, timezone.now() - timedelta(hours=10), 0
+    made = Night(stage.pool)
     named: dict[str, Any] = {"version_name": "llama v1", "digest": "sha256:a"}
     made.launches(20, fetch=1, weights="Hit", endpoint_name=CHAT, **named)
     made.launches(5, fetch=90, weights="Miss", endpoint_name="lab/code", **named)
