@@ -24,7 +24,7 @@ from routing.domain.policies import RoutingPolicy, RoutingStrategy
 # A key that is new belongs to nobody's cache yet, and passes over whoever has more than NEW_MEAN of that average. Of
 # several routers each sees its own part: what it sees stands for more, and what is new to it may be known elsewhere.
 # Measured: docs/benchmarks.md.
-OWN_SIZES, OWN_SIZES_OF_MANY, TIMES_MEAN, NEW_MEAN = 1.5, 0.5, 3.0, 0.5
+OWN_SIZES, OWN_SIZES_OF_PART, TIMES_MEAN, NEW_MEAN = 2.5, 0.5, 3.0, 0.5
 
 
 class Outcome(StrEnum):
@@ -219,7 +219,7 @@ def _bound(situation: Situation, mean: float, weight: float, held: str, size: in
     """What may wait at an instance of this weight, where ``mean`` waits for each unit of weight."""
     times = min(TIMES_MEAN, (situation.able.whole / weight + 1) / 2)
     if not situation.alone:
-        return (OWN_SIZES_OF_MANY * size + times * mean) * weight
+        return (OWN_SIZES_OF_PART * size + times * mean) * weight
     return (OWN_SIZES * size + times * mean if held else NEW_MEAN * mean) * weight
 
 

@@ -14,6 +14,7 @@ CAPACITY = 4096  # digests that a router holds at most
 ALL_OF_FIRST, ONE_IN = 64, 8  # requests between two publications that are counted
 FEWEST = 10  # that make anything hot
 HEAVIEST = 256  # digests that it tells of, and that the sums keep
+ROOM_FOR_ALL = 0.25  # of a sketch's capacity: as long as less is held, whole requests are taken, however new
 
 
 class Sketch:
@@ -25,6 +26,7 @@ class Sketch:
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
+        self._roomy = int(capacity * ROOM_FOR_ALL)
         self.requests = 0
         self._seen = 0
         self._counts: dict[int, int] = {}
@@ -35,13 +37,15 @@ class Sketch:
         return self._seen <= ALL_OF_FIRST or self._seen % ONE_IN == 0
 
     def add(self, digests: Iterable[int], hot: Collection[int] = ()) -> None:
-        """One request's boundaries, from the shallowest on. No more are taken than could be heavy: none behind one that
-        is new and not ``hot``, as a beginning is never heavier than its own beginning."""
+        """One request's boundaries, from the shallowest on: all of them while there is room, so that a long beginning
+        that everybody shares is known at once and not a piece for each request (of eight routers each has few). Then no
+        more than could be heavy: none behind one that is new and not ``hot``, as a beginning is never heavier than its
+        own beginning."""
         self.requests += 1
         for digest in digests:
             before = self._counts.get(digest, 0)
             self._counts[digest] = before + 1
-            if not before and digest not in hot:
+            if not before and digest not in hot and len(self._counts) > self._roomy:
                 break
         if len(self._counts) > self.capacity:
             self._counts = {digest: count - 1 for digest, count in self._counts.items() if count > 1}

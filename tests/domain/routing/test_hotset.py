@@ -31,7 +31,18 @@ def test_a_deep_one_is_found_in_one_period() -> None:
     assert hot_set(HotSet(), sketch.take(), 7, 0.25).digests == set(range(8))
 
 
-def test_it_takes_no_boundary_behind_one_that_is_new() -> None:
+def test_a_deep_one_is_found_by_routers_that_have_two_requests_each() -> None:
+    """Of eight each sees an eighth, and begins afresh whenever it told."""
+    told = []
+    for router in range(8):
+        sketch = Sketch()
+        for number in range(2):
+            sketch.add([*range(64), 1000 + 2 * router + number])
+        told.append(sketch.take())
+    assert hot_set(HotSet(), merged(told), 7, 0.25).digests == set(range(64))
+
+
+def test_once_it_holds_much_it_takes_no_boundary_behind_one_that_is_new() -> None:
     asked: list[int] = []
 
     def deep() -> object:
@@ -39,11 +50,13 @@ def test_it_takes_no_boundary_behind_one_that_is_new() -> None:
             asked.append(digest)
             yield digest
 
-    sketch = Sketch()
+    sketch = Sketch(capacity=400)
+    sketch.add(range(1000, 1100))
     sketch.add(deep())  # type: ignore[arg-type]
     sketch.add(deep())  # type: ignore[arg-type]
     assert asked == [0, 0, 1]
     sketch.take()
+    sketch.add(range(1000, 1101))
     sketch.add(deep(), hot={0, 1})  # type: ignore[arg-type]
     assert asked[3:] == [0, 1, 2], "behind what is hot already it looks on, however few requests there are"
 

@@ -140,14 +140,14 @@ def test_nothing_recorded_gives_nothing() -> None:
 def test_a_bound_of_unanswered_requests_makes_the_longest_waits_short(routers: int) -> None:
     """Few groups, and engines that have room to compute a beginning twice."""
     asked = requests(20, 1500, rate=10.0)
-    blind, plain = ran(RANDOM, asked), ran(prefix(), asked, routers)
+    blind, plain = ran(RANDOM, asked), ran(prefix(avoid_waits=False), asked, routers)
     bounded = ran(prefix(threshold=64, unanswered_threshold=2), asked, routers)
     assert bounded.ttft_at(0.99) < min(blind.ttft_at(0.99), plain.ttft_at(0.99))
     assert fmean(bounded.ttft) < fmean(blind.ttft) and bounded.hit_rate > blind.hit_rate
 
 
 def test_as_it_comes_nobody_waits_longer_than_under_random_and_the_cache_is_still_found() -> None:
-    asked = requests(20, 1500, rate=10.0)
+    asked = requests(40, 1500, rate=10.0)
     blind, waits, aware = ran(RANDOM, asked), ran(prefix(avoid_waits=False), asked), ran(prefix(), asked)
     assert aware.ttft_at(0.99) < blind.ttft_at(0.99) < waits.ttft_at(0.99)
     assert fmean(aware.ttft) < min(fmean(blind.ttft), fmean(waits.ttft))
