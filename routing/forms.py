@@ -8,22 +8,25 @@ from typing import Any
 from django import forms
 
 from controlplane.errors import FieldError
-from routing.domain.policies import PREFIX_LENGTHS, SPELLED_CONFIG, THRESHOLDS, WHOLES, RoutingPolicy, RoutingStrategy
+from routing.domain.extensions import HEADER_CHARACTERS, PARAMETERS, Parameter
+from routing.domain.policies import PREFIX_LENGTHS, SPELLED_CONFIG, THRESHOLDS, RoutingPolicy, RoutingStrategy
 
 _STRATEGIES = [
     (RoutingStrategy.RANDOM.value, "RANDOM: any instance, by weight"),
     (RoutingStrategy.LEAST_OUTSTANDING_REQUESTS.value, "LEAST_OUTSTANDING_REQUESTS: the least busy one"),
     (RoutingStrategy.PREFIX_AWARE.value, "PREFIX_AWARE: the one that holds the beginning already"),
 ]
-_FLAGS = (
-    "adaptive_depth",
-    "strict_text",
-    "body_key",
-    "inspect_bodies",
-    "queue_when_saturated",
-    "record_keys",
-    "avoid_waits",
-)
+_LABELS = {"body_key": "Take prompt_cache_key as the key", "record_keys": "Record keys for replay"}
+
+
+def _field(one: Parameter) -> forms.Field:
+    told: dict[str, Any] = {"required": False, "help_text": one.said, "label": _LABELS.get(one.name)}
+    if one.kind is bool:
+        return forms.BooleanField(**told)
+    if one.kind is str:
+        return forms.CharField(**told, max_length=HEADER_CHARACTERS)
+    number = forms.FloatField if one.kind is float else forms.IntegerField
+    return number(**told, min_value=one.least, max_value=one.most)
 
 
 class StrategyForm(forms.Form):
@@ -59,73 +62,10 @@ class PolicyForm(StrategyForm):
         help_text="With PREFIX_AWARE: requests in flight on an instance, 1 to 1024, from which on others get what "
         "comes next. About what an engine computes side by side.",
     )
-    adaptive_depth = forms.BooleanField(
-        required=False, help_text="Pass over beginnings that everybody sends. Off: exactly the prefix length, always."
-    )
-    strict_text = forms.BooleanField(required=False, help_text="Hash message text alone, without roles and tools.")
-    body_key = forms.BooleanField(required=False, label="Take prompt_cache_key as the key")
-    inspect_bodies = forms.BooleanField(
-        required=False, help_text="Off: requests are never looked into; PREFIX_AWARE then needs a key header."
-    )
-    queue_when_saturated = forms.BooleanField(
-        required=False,
-        help_text="When all instances are at the threshold, wait for room instead of going to the least busy one.",
-    )
-    record_keys = forms.BooleanField(
-        required=False,
-        label="Record keys for replay",
-        help_text="Keyed digests and sizes of requests, no text, are kept for an hour, so that another strategy can be "
-        "tried on them before it is in force. Requests are looked into for that whatever the strategy.",
-    )
-    key_header = forms.CharField(
-        required=False, max_length=64, help_text="A request header whose value is the key, for example x-session-id."
-    )
-    hot_fraction = forms.FloatField(
-        required=False,
-        min_value=0.05,
-        max_value=1,
-        help_text="A beginning is everybody's above this share of the requests, divided by the instances.",
-    )
-    body_bytes = forms.IntegerField(
-        required=False,
-        min_value=WHOLES["body_bytes"][0],
-        max_value=WHOLES["body_bytes"][1],
-        help_text="Greater bodies are refused with 413: some engines never finish with a very long prompt. A "
-        "router may have been started with a smaller limit (--body-bytes; 512 KiB in make run): the smaller counts.",
-    )
-    first_byte_seconds = forms.IntegerField(
-        required=False,
-        min_value=WHOLES["first_byte_seconds"][0],
-        max_value=WHOLES["first_byte_seconds"][1],
-        help_text="An instance that has not begun to answer by then is left, and the client gets 504. An answer that "
-        "is not streamed begins when it is whole.",
-    )
-    unanswered_threshold = forms.IntegerField(
-        required=False,
-        min_value=WHOLES["unanswered_threshold"][0],
-        max_value=WHOLES["unanswered_threshold"][1],
-        help_text="PREFIX_AWARE sends a request elsewhere also when so many wait at an instance for the beginning of "
-        "their answer. Shortens the longest waits, for some hits; 0: no such bound.",
-    )
-    avoid_waits = forms.BooleanField(
-        required=False,
-        help_text="PREFIX_AWARE goes elsewhere while clearly more waits at an instance for the beginning of its answer "
-        "than elsewhere, and the key stays where it went. Off: it waits for the cache however long that takes.",
-    )
-    queue_requests = forms.IntegerField(
-        required=False,
-        min_value=WHOLES["queue_requests"][0],
-        max_value=WHOLES["queue_requests"][1],
-        help_text="So many wait at each router process while there is no instance for them, as while one starts "
-        "from zero. One more gets 429 and is told when to come back; 0: nobody waits, all get 503 at once.",
-    )
-    queue_seconds = forms.IntegerField(
-        required=False,
-        min_value=WHOLES["queue_seconds"][0],
-        max_value=WHOLES["queue_seconds"][1],
-        help_text="How long each of them waits before it gets 503. Longer than an instance takes to start, and shorter "
-        "than clients and what stands before the router have patience. Counts for requests that come from now on.",
-    )
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.fields.update({name: _field(one) for name, one in PARAMETERS.items()})
 
     @classmethod
     def initial_of(cls, policy: RoutingPolicy) -> dict[str, Any]:
@@ -135,9 +75,7 @@ class PolicyForm(StrategyForm):
             "strategy": policy.strategy.value,
             "prefix_length": config.prefix_length if config else SPELLED_CONFIG["PrefixLength"],
             "concurrency_threshold": config.concurrency_threshold if config else SPELLED_CONFIG["ConcurrencyThreshold"],
-            "key_header": policy.extensions.key_header,
-            "hot_fraction": policy.extensions.hot_fraction,
-            **{name: getattr(policy.extensions, name) for name in (*_FLAGS, *WHOLES)},
+            **{name: getattr(policy.extensions, name) for name in PARAMETERS},
         }
 
     def document(self) -> dict[str, Any]:
@@ -145,11 +83,7 @@ class PolicyForm(StrategyForm):
         given = self.cleaned_data
         document: dict[str, Any] = {
             "RoutingStrategy": given["strategy"],
-            "RoutingExtensions": {
-                "key_header": given["key_header"],
-                **{name: given[name] for name in _FLAGS},
-                **{name: given[name] for name in ("hot_fraction", *WHOLES) if given[name] is not None},
-            },
+            "RoutingExtensions": {name: given[name] for name in PARAMETERS if given[name] is not None},
         }
         if given["strategy"] == RoutingStrategy.PREFIX_AWARE:
             numbers = {"PrefixLength": given["prefix_length"], "ConcurrencyThreshold": given["concurrency_threshold"]}

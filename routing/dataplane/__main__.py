@@ -8,7 +8,6 @@ import gc
 import logging
 import resource
 import signal
-import ssl
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import uvloop
 
 from routing.dataplane import certificates
-from routing.dataplane.certificates import Certificate
+from routing.dataplane.certificates import Authorities, Certificate
 from routing.dataplane.exposing import Exposing
 from routing.dataplane.router import BODY_BYTES, Router, Shared, every
 from routing.dataplane.scraping import Scraper
@@ -29,8 +28,8 @@ GARBAGE = (20_000, 20, 20)  # as gc.set_threshold has them
 
 
 async def serve(options: argparse.Namespace) -> None:
-    served, to_instances = _tls(options)
-    shared = Shared(upstream_tls=to_instances, body_bytes=options.body_bytes)
+    served, trusted = _tls(options)
+    shared = Shared(upstream_tls=trusted.context, body_bytes=options.body_bytes)
     router = Router(options.config, tls=served.context if served else None, shared=shared)
     port = await router.start(options.host, options.port)
     print(f"routing on port {port}", flush=True)
@@ -47,8 +46,7 @@ async def serve(options: argparse.Namespace) -> None:
         loop.add_signal_handler(name, stopped.set)
     if options.follow:
         work.append(loop.create_task(_follow(router, exposing, f"{options.host}:{port}")))
-    if served is not None:
-        work.append(loop.create_task(every(certificates.LOOK_SECONDS, served.look)))
+    work.append(loop.create_task(every(certificates.LOOK_SECONDS, lambda: look_again(shared, served, trusted))))
     work.append(loop.create_task(_end_with_parent(stopped)))
     await stopped.wait()
     for task in work:
@@ -58,16 +56,24 @@ async def serve(options: argparse.Namespace) -> None:
     await router.stop(options.grace_seconds)
 
 
-def _tls(options: argparse.Namespace) -> tuple[Certificate | None, ssl.SSLContext]:
+def _tls(options: argparse.Namespace) -> tuple[Certificate | None, Authorities]:
     """To serve with, and to reach instances with. Raises OSError, which names the option."""
     served, name = None, "--certificate and --key"
     try:
         if options.certificate:
             served = Certificate(options.certificate, options.key)
         name = "--upstream-ca"
-        return served, ssl.create_default_context(cafile=options.upstream_ca)
+        return served, Authorities(options.upstream_ca)
     except OSError as error:
         raise OSError(f"{name} cannot be used: {error}") from None
+
+
+def look_again(shared: Shared, served: Certificate | None, trusted: Authorities) -> None:
+    """At the files of both: whoever comes and whoever is asked from now on meets what they hold."""
+    if served is not None:
+        served.look()
+    trusted.look()
+    shared.upstream_tls = trusted.context
 
 
 def take_open_files() -> None:
@@ -91,7 +97,7 @@ async def _follow(router: Router, exposing: Exposing, address: str) -> None:
 
     fleet = router.shared.fleet
     teller = Teller(fleet, address=address)
-    scraper = Scraper(fleet, router.shared.upstream_tls)
+    scraper = Scraper(fleet, lambda: router.shared.upstream_tls)
 
     async def work(connection: Any) -> None:
         await teller.tell(connection)

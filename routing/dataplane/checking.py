@@ -20,10 +20,13 @@ CHECK_SECONDS, ANSWER_SECONDS, AT_ONCE = 2.0, 5.0, 32
 
 
 class Checker:
-    """``tls``: whom to trust. ``now``: a monotonic clock in seconds."""
+    """``tls``: whom to trust now. ``now``: a monotonic clock in seconds."""
 
     def __init__(
-        self, fleet: Fleet, tls: ssl.SSLContext | None = None, now: Callable[[], float] = time.monotonic
+        self,
+        fleet: Fleet,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fleet, self._tls, self._now = fleet, tls, now
 
@@ -47,7 +50,7 @@ class Checker:
 
     async def _one(self, variant: Variant, instance: Instance, room: asyncio.Semaphore) -> None:
         async with room:
-            well = await is_well(instance.config, self._tls)
+            well = await is_well(instance.config, self._tls())
         if well:
             variant.succeeded(instance, self._now())
         elif well is not None:

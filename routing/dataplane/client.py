@@ -379,11 +379,7 @@ class Client(asyncio.Protocol):
             exchange.refuse(request)
             return
         self._exchange = exchange = Exchange(self, request, keeps=keeps, chunks=newest)
-        found = route(self.shared.fleet, request)
-        if isinstance(found, Refusal):
-            exchange.refuse(found)
-        else:
-            exchange.start(found)
+        exchange.start(route(self.shared.fleet, request))
 
     def _pace(self) -> None:
         """Read no further ahead than a few requests; a client that waits may be silent for a while."""

@@ -9,13 +9,15 @@ import json
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from routing.domain.extensions import RoutingExtensions
 from routing.domain.placement import Member
-from routing.domain.policies import PolicyRefused, RoutingExtensions, RoutingPolicy, read_policy
+from routing.domain.policies import PolicyRefused, RoutingPolicy, read_policy
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +84,12 @@ class RouterConfig:
             return named[0]
         return next(iter(self.endpoints.values())) if len(self.endpoints) == 1 and not named else None
 
+    def names(self) -> dict[str, str]:
+        """Whatever a request may say as its model, in order, and the name of the endpoint that it means."""
+        claims = Counter(model for one in self.endpoints.values() for model in one.models)
+        found = {model: one.name for one in self.endpoints.values() for model in one.models if claims[model] == 1}
+        return dict(sorted((found | {name: name for name in self.endpoints}).items()))
+
 
 def read_config(document: bytes) -> RouterConfig:
     """Raises BadConfig, which names the place and never a secret."""
@@ -114,7 +122,7 @@ def _endpoint(data: Mapping[str, Any]) -> EndpointConfig:
     return EndpointConfig(
         _name(data["name"]),
         secret,
-        frozenset(map(str, data.get("models", ()))),
+        frozenset(map(str, filter(None, data.get("models", ())))),
         MappingProxyType({one.name: one for one in variants}),
     )
 

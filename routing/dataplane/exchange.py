@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from routing.dataplane.fleet import Instance, Lease, Variant
 from routing.dataplane.heads import LAST_CHUNK, Header, chunk, head_end, passed_on, request_start, response_head
 from routing.dataplane.known import Match
 from routing.dataplane.refusals import CROWDED, is_crowded, queue_full
-from routing.dataplane.routes import Refusal, Request, Route
+from routing.dataplane.routes import Models, Refusal, Request, Route
 from routing.dataplane.telling import Ear
 from routing.dataplane.upstream import IDLE_CONNECTIONS, Upstream, connected
 from routing.domain.deciding import Decision, Outcome
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from routing.dataplane.client import Client
 
 ATTEMPTS = 3
+JSON: Header = (b"content-type", b"application/json")
 QUEUE_BYTES = 256 * 1024 * 1024  # of bodies that wait in one queue
 _TRY_NEXT = frozenset({502, 503, 504})
 _WITH_BODY = frozenset({b"POST", b"PUT", b"PATCH"})
@@ -62,7 +62,9 @@ class Exchange:
         self._ear: Ear | None = None
         self._outcome = Outcome.NOBODY
 
-    def start(self, route: Route) -> None:
+    def start(self, route: Route | Refusal | Models) -> None:
+        if not isinstance(route, Route):
+            return self.refuse(route) if isinstance(route, Refusal) else self._say(200, [JSON], route.body())
         self._route = route
         self._asked_at = self._shared.now()
         if route.variant.waiting:
@@ -119,19 +121,13 @@ class Exchange:
             self._route.variant.waiting.discard(self)
 
     def refuse(self, refusal: Refusal) -> None:
-        """The router's own answer."""
-        body = {
-            "message": refusal.detail,
-            "type": "hearth_router",
-            "code": refusal.code,
-            "next_step": refusal.next_step,
-        }
-        data = json.dumps({"error": body}).encode()
-        headers: list[Header] = [(b"content-type", b"application/json")]
-        if refusal.retry_after:
-            headers.append((b"retry-after", b"%d" % refusal.retry_after))
+        """The router's own answer, for want of an instance's."""
+        headers = [JSON, (b"retry-after", b"%d" % refusal.retry_after)] if refusal.retry_after else [JSON]
         self._shared.counters.refused(refusal, self._route)
-        self.answer_began(refusal.status, b"", headers, len(data))
+        self._say(refusal.status, headers, refusal.body())
+
+    def _say(self, status: int, headers: list[Header], data: bytes) -> None:
+        self.answer_began(status, b"", headers, len(data))
         if self._request.method != b"HEAD":
             self.answer_data(data)
         self._finish()

@@ -108,7 +108,7 @@ class Router:
         self._work = [
             loop.create_task(every(CONFIG_SECONDS, self.refresh)),
             loop.create_task(every(SWEEP_SECONDS, self._sweep)),
-            loop.create_task(Checker(self.shared.fleet, self.shared.upstream_tls, self.shared.now).run()),
+            loop.create_task(Checker(self.shared.fleet, lambda: self.shared.upstream_tls, self.shared.now).run()),
         ]
         port = int(self._server.sockets[0].getsockname()[1])
         return port

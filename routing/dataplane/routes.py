@@ -15,14 +15,15 @@ import orjson
 from routing.dataplane.fleet import Endpoint, Fleet, Variant
 from routing.dataplane.heads import Header
 from routing.domain.deciding import Key, key_of
+from routing.domain.extensions import RoutingExtensions
 from routing.domain.keys import Boundary, boundaries_from, first_boundary, override, tenant_salt
-from routing.domain.policies import RoutingExtensions
 from routing.domain.recordings import DEEPEST
 from routing.domain.requests import KINDS, RequestKind, opening, parts
 
 _ENDPOINT = re.compile(r"/endpoints/([^/?]{1,400})(/[^?]*)?(\?.*)?")
 _ABSOLUTE = re.compile(r"https?://[^/?#]*(?=[/?#]|$)", re.IGNORECASE)  # as RFC 9112, 3.2.2, has it of any server
 _INVOCATIONS = ("/invocations", "/invocations-response-stream")
+_MODELS = "/v1/models/"
 TENANT, TARGET_VARIANT = b"x-amzn-sagemaker-prefix-aware-id", b"x-amzn-sagemaker-target-variant"
 _TENANT_ID = re.compile(r"[\x21-\x7e][\x20-\x7e]{0,63}")
 KEY_CHARACTERS = 512
@@ -55,20 +56,44 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the router itself answers. ``retry_after`` in seconds, 0 when asking again changes nothing."""
+    """Why the router itself answers. ``retry_after`` in seconds, 0 when asking again changes nothing. ``param``: the
+    field that it is about, as clients of the OpenAI API read it."""
 
     status: int
     code: str
     detail: str
     next_step: str
     retry_after: int = 0
+    param: str | None = None
+
+    def body(self) -> bytes:
+        said = {"message": self.detail, "type": "hearth_router", "param": self.param, "code": self.code}
+        return json.dumps({"error": {**said, "next_step": self.next_step}}).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """What the router itself says of the models that requests may name: ``only`` one of them, or all. As the OpenAI
+    API has it, and beside it the endpoint that is meant. Nobody here knows when a model was made, or whose it is."""
+
+    names: Mapping[str, str]
+    only: str = ""
+
+    def body(self) -> bytes:
+        if self.only:
+            return json.dumps(self._one(self.only)).encode()
+        return json.dumps({"object": "list", "data": [self._one(name) for name in self.names]}).encode()
+
+    def _one(self, name: str) -> dict[str, object]:
+        return {"id": name, "object": "model", "created": 0, "owned_by": "hearth", "endpoint": self.names[name]}
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What the head of a request says of where it goes, whatever endpoints there are. ``endpoint`` None for one that
     its model names. ``target``: what an instance is asked for. ``tenant`` and ``variant`` "" for none.
-    ``body_bytes``: the limit of the address itself. ``no_path``: of an endpoint's address alone."""
+    ``body_bytes``: the limit of the address itself. ``no_path``: of an endpoint's address alone. ``about``: the model
+    that is asked about and not asked, "" for all of them."""
 
     endpoint: str | None
     path: str
@@ -78,6 +103,7 @@ class Asked:
     tenant: str
     body_bytes: int | None = None
     no_path: bool = False
+    about: str | None = None
 
 
 def asked_for(request: Request) -> Asked | Refusal:
@@ -96,11 +122,20 @@ def asked_for(request: Request) -> Asked | Refusal:
         )  # fmt: skip
     if text.startswith("/v1/"):
         path = text.partition("?")[0]
-        return Asked(None, path, KINDS.get(path, RequestKind.RAW), text.encode("latin-1"), wanted, tenant)
+        return Asked(
+            None, path, KINDS.get(path, RequestKind.RAW), text.encode("latin-1"), wanted, tenant,
+            about=_about(request.method, path),
+        )  # fmt: skip
     return Refusal(404, "routing:request:unknown-path", "nothing is served at this address", _PATHS)
 
 
-def route(fleet: Fleet, request: Request) -> Route | Refusal:
+def _about(method: bytes, path: str) -> str | None:
+    if method not in (b"GET", b"HEAD") or not f"{path}/".startswith(_MODELS):
+        return None
+    return unquote(path[len(_MODELS) :])
+
+
+def route(fleet: Fleet, request: Request) -> Route | Refusal | Models:
     """Never raises for anything that a client can send."""
     asked = request.made.asked
     if asked is None:
@@ -121,10 +156,21 @@ def route(fleet: Fleet, request: Request) -> Route | Refusal:
             found = fleet.config.by_model(read.model())
             endpoint = fleet.endpoints.get(found.name) if found else None
         if endpoint is None:
-            model = read.model()
-            said = f"no endpoint is asked for by the model {model!r:.80}" if model else "the request names no model"
-            return _unknown(said, fleet)
+            return _on_models(fleet, asked.about) if asked.about is not None else _no_model(fleet, read.model())
     return _on(endpoint, asked, request, read)
+
+
+def _on_models(fleet: Fleet, model: str) -> Models | Refusal:
+    """Of several endpoints: the only one there is says itself what it serves."""
+    names = fleet.config.names()
+    if model and model not in names:
+        return _no_model(fleet, model)
+    return Models(names, model) if names or fleet.config.version else _unknown("", fleet)
+
+
+def _no_model(fleet: Fleet, model: str) -> Refusal:
+    said = f"no endpoint is asked for by the model {model!r:.80}" if model else "the request names no model"
+    return _unknown(said, fleet, param="model")
 
 
 def too_large(limit: int) -> Refusal:
@@ -270,9 +316,9 @@ def _read(raw: bytes) -> object:
         return json.loads(raw)  # halves of characters, NaN and other encodings: engines read them too
 
 
-def _unknown(detail: str, fleet: Fleet) -> Refusal:
+def _unknown(detail: str, fleet: Fleet, param: str | None = None) -> Refusal:
     if not fleet.endpoints:
         step = "Wait until the control plane has published endpoints to this router."
         return Refusal(503, "routing:config:empty", "this router knows no endpoint yet", step, retry_after=2)
     known = ", ".join(sorted(fleet.endpoints)[:10])
-    return Refusal(404, "routing:request:unknown-endpoint", detail, f"Use one of: {known}.")
+    return Refusal(404, "routing:request:unknown-endpoint", detail, f"Use one of: {known}.", param=param)

@@ -10,6 +10,7 @@ import asyncio
 import re
 import ssl
 import time
+from collections.abc import Callable
 from typing import Any
 
 from routing.dataplane.config import InstanceConfig
@@ -24,9 +25,9 @@ TURN_KEY = "hearth:routing:asking-engines"
 
 
 class Scraper:
-    """One round after the other, while nobody else's turn it is."""
+    """One round after the other, while nobody else's turn it is. ``tls``: whom to trust now."""
 
-    def __init__(self, fleet: Fleet, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, fleet: Fleet, tls: Callable[[], ssl.SSLContext | None] = lambda: None) -> None:
         self._fleet, self._tls = fleet, tls
         self._before: dict[Place, EngineReading] = {}
         self._round: asyncio.Task[None] | None = None
@@ -73,7 +74,7 @@ class Scraper:
     async def _asked(self, place: InstanceConfig) -> EngineReading | None:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                text = await _metrics(place, self._tls)
+                text = await _metrics(place, self._tls())
             # In a thread: an engine of many models says megabytes, and requests must not wait for that.
             return await asyncio.to_thread(_read, text) if text is not None else None
         except (OSError, ValueError, asyncio.IncompleteReadError):

@@ -12,16 +12,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from routing.domain.extensions import HEADER_CHARACTERS, PARAMETERS, Parameter, RoutingExtensions
+
 PREFIX_LENGTHS = (1024, 65536)
 THRESHOLDS = (1, 1024)
-WHOLES: Mapping[str, tuple[int, int]] = {
-    "body_bytes": (1024, 64 * 1024 * 1024),
-    "first_byte_seconds": (1, 3600),
-    "unanswered_threshold": (0, 1024),
-    "queue_requests": (0, 4096),
-    "queue_seconds": (1, 600),
-}
-HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+HEADER = re.compile(rf"[A-Za-z0-9!#$%&'*+.^_`|~-]{{1,{HEADER_CHARACTERS}}}")
 
 
 class RoutingStrategy(StrEnum):
@@ -55,43 +50,6 @@ class PrefixAwareRoutingConfig:
 
     prefix_length: int
     concurrency_threshold: int
-
-
-@dataclass(frozen=True, slots=True)
-class RoutingExtensions:
-    """Hearth's own parameters, each with a default that needs no thought.
-
-    ``adaptive_depth``: the key is the shortest beginning that is not hot (see hotset); False takes PrefixLength
-    exactly, as the managed feature does. ``strict_text``: hash nothing but message text, without roles and tools.
-    ``key_header``: a request header whose value is the key when it is there. ``body_key``: take OpenAI's
-    ``prompt_cache_key`` as the key. ``hot_fraction``: a beginning is hot above this share of traffic, over instances.
-    ``queue_when_saturated``: requests wait for room instead of going to the least busy instance at the threshold.
-    ``record_keys``: keyed digests and sizes of requests are kept for an hour, so that other strategies can be tried on
-    them; requests are looked into for that whatever the strategy.
-    ``body_bytes``: greater bodies are refused (413): of what an engine could never digest it should not hear.
-    ``first_byte_seconds``: an instance that has not begun to answer by then is left, and the client told so (504).
-    ``avoid_waits``: PREFIX_AWARE goes elsewhere also when clearly more waits at an instance for the beginning of its
-    answer than elsewhere (see deciding.TIMES_MEAN); False waits for the cache however long that takes.
-    ``unanswered_threshold``: PREFIX_AWARE sends a request elsewhere also when so many wait for the beginning of their
-    answer at an instance: its longest waits get shorter, for some hits. 0 for no such bound, as the managed feature.
-    ``queue_requests``: so many wait at a router while the variant has no instance for them, ``queue_seconds`` each;
-    one more is refused (429), and with 0 nobody waits (503).
-    """
-
-    adaptive_depth: bool = True
-    strict_text: bool = False
-    key_header: str = ""
-    body_key: bool = True
-    hot_fraction: float = 0.25
-    inspect_bodies: bool = True
-    queue_when_saturated: bool = False
-    record_keys: bool = False
-    body_bytes: int = 64 * 1024 * 1024
-    first_byte_seconds: int = 600
-    unanswered_threshold: int = 0
-    queue_requests: int = 256
-    queue_seconds: int = 30
-    avoid_waits: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,27 +168,29 @@ def _extensions(value: object, problems: list[PolicyProblem]) -> RoutingExtensio
     if not isinstance(value, Mapping):
         problems.append(PolicyProblem(name, "routing:policy:out-of-range", "an object"))
         return RoutingExtensions()
-    kinds = {one: type(getattr(RoutingExtensions(), one)) for one in RoutingExtensions.__slots__}
     taken: dict[str, Any] = {}
     for key, given in value.items():
-        kind = kinds.get(str(key))
-        if kind is None:
+        one = PARAMETERS.get(str(key))
+        if one is None:
             problems.append(PolicyProblem(f"{name}.{key}", "routing:policy:unknown-field", "no such field"))
-        elif kind is float and type(given) in (int, float) and 0.05 <= given <= 1:
-            taken[str(key)] = float(given)
-        elif kind is int:
-            low, high = WHOLES[str(key)]
-            if type(given) is int and low <= given <= high:
-                taken[str(key)] = given
-            else:
-                detail = f"a whole number from {low} to {high}"
-                problems.append(PolicyProblem(f"{name}.{key}", "routing:policy:out-of-range", detail))
-        elif kind is not float and type(given) is kind and (kind is bool or _header(given)):
-            taken[str(key)] = given.lower() if kind is str else given
-        else:
-            wanted = {bool: "true or false", str: "the name of a header, or empty", float: "from 0.05 to 1"}[kind]
+        elif wanted := _wanted(one, given):
             problems.append(PolicyProblem(f"{name}.{key}", "routing:policy:out-of-range", wanted))
+        else:
+            taken[one.name] = float(given) if one.kind is float else given.lower() if one.kind is str else given
     return RoutingExtensions(**taken)
+
+
+def _wanted(one: Parameter, given: object) -> str:
+    """What it is to be, "" where it is that. True is no number."""
+    if one.kind is int:
+        fits = type(given) is int and one.least <= given <= one.most
+        return "" if fits else f"a whole number from {one.least} to {one.most}"
+    if one.kind is float:
+        fits = type(given) in (int, float) and one.least <= given <= one.most
+        return "" if fits else f"from {one.least:g} to {one.most:g}"
+    if one.kind is str:
+        return "" if isinstance(given, str) and _header(given) else "the name of a header, or empty"
+    return "" if isinstance(given, bool) else "true or false"
 
 
 def _header(value: str) -> bool:

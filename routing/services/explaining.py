@@ -13,7 +13,7 @@ from controlplane.serving.models import Variant
 from routing.dataplane.config import read_config
 from routing.dataplane.fleet import Fleet
 from routing.dataplane.fleet import Variant as Fleeted
-from routing.dataplane.routes import TARGET_VARIANT, TENANT, Refusal, Request, asked_for, route
+from routing.dataplane.routes import TARGET_VARIANT, TENANT, Refusal, Request, Route, asked_for, route
 from routing.domain.deciding import Key, Outcome, key_of
 from routing.domain.keys import Boundary
 from routing.domain.policies import RoutingStrategy
@@ -114,6 +114,7 @@ def decision_explain(
         strategy = _variant(fleet, variant).config.policy.strategy
         refused = f"{found.status}: {found.detail}"
         return Explanation(newest.version, strategy, "", "", refused, False, "", 0, False, (), ())
+    assert isinstance(found, Route), "its address names an endpoint"
     explained = _explained(variant, newest, found.variant, found.key, lambda: tuple(found.boundaries()))
     return replace(explained, note=_odd(path, body))
 

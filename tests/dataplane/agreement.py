@@ -15,7 +15,7 @@ from typing import Any
 
 from routing.dataplane.config import read_config
 from routing.dataplane.fleet import Fleet
-from routing.dataplane.routes import Refusal, Request, route
+from routing.dataplane.routes import Request, Route, route
 
 WORDS = [
     "prompt",
@@ -38,7 +38,7 @@ def decided(config: Path, count: int) -> dict[str, Any]:
     choices, shares = hashlib.blake2b(), Counter[str]()
     for _ in range(count):
         found = route(fleet, asked(draws))
-        assert not isinstance(found, Refusal), found
+        assert isinstance(found, Route), found
         decision = found.variant.decide(found.key, 0.0)
         assert decision.key is not None, "every request here has a text"
         choices.update(",".join(decision.candidates).encode() + b";")

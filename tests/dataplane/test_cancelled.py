@@ -43,7 +43,7 @@ async def a_check(place: InstanceConfig, trust: Trust) -> None:
 
 
 async def a_scrape(place: InstanceConfig, trust: Trust) -> None:
-    await Scraper(Fleet(), trust)._asked(place)
+    await Scraper(Fleet(), lambda: trust)._asked(place)
 
 
 async def a_question(place: InstanceConfig, trust: Trust) -> None:

@@ -208,6 +208,8 @@ def certificates() -> tuple[str, str, str]:
     signer, server = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
     authority = issue("authority", signer, signer).add_extension(x509.BasicConstraints(True, None), critical=True)
+    # One of several authorities of this name is told by its key.
+    authority = authority.add_extension(x509.SubjectKeyIdentifier.from_public_key(signer.public_key()), critical=False)
     leaf = issue("store", server, signer).add_extension(address, critical=False)
     pems = [
         made.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()

@@ -11,8 +11,8 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.serving.models import Variant
+from routing.domain.extensions import RoutingExtensions
 from routing.domain.figures import Figures
-from routing.domain.policies import RoutingExtensions
 from routing.forms import PolicyForm
 from routing.models import Configuration, RoutedEndpoint, RouterProcess, RoutingPolicy, RoutingWindow
 from routing.selectors.policies import policy_in_force

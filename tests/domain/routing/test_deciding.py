@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.domain.deciding import Decision, Key, Outcome, Situation, decide, key_of, local_threshold
+from routing.domain.extensions import RoutingExtensions
 from routing.domain.keys import Boundary
 from routing.domain.placement import Member, order
-from routing.domain.policies import PrefixAwareRoutingConfig, RoutingExtensions, RoutingPolicy, RoutingStrategy
+from routing.domain.policies import PrefixAwareRoutingConfig, RoutingPolicy, RoutingStrategy
 
 MEMBERS = tuple(Member(f"pod-{number}") for number in range(7))
 PREFIX = RoutingPolicy(RoutingStrategy.PREFIX_AWARE, PrefixAwareRoutingConfig(4096, 4))

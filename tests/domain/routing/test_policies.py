@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from routing.domain.extensions import RoutingExtensions
 from routing.domain.policies import (
     MAPPED,
     SPELLINGS,
     PolicyRefused,
     PrefixAwareRoutingConfig,
-    RoutingExtensions,
     RoutingPolicy,
     RoutingStrategy,
     policy_differences,

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from routing.dataplane.config import read_config
-from routing.domain.policies import RoutingExtensions, RoutingPolicy, policy_document, read_policy
+from routing.domain.extensions import RoutingExtensions
+from routing.domain.policies import RoutingPolicy, policy_document, read_policy
 from routing.domain.publishing import (
     Copy,
     PublishedEndpoint,
