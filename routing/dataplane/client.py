@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import httptools
 
 from routing.dataplane.exchange import Exchange
 from routing.dataplane.heads import CONTINUE, Header, without_upgrade
-from routing.dataplane.known import Pattern, pattern_of
-from routing.dataplane.routes import Made, Refusal, Request, route, too_large
+from routing.dataplane.known import KnownRequest, pattern_of
+from routing.dataplane.routes import Refusal, Request, route, too_large
 
 if TYPE_CHECKING:
     from routing.dataplane.router import Shared
@@ -35,17 +35,6 @@ EXPECTATION = Refusal(417, "routing:request:expectation", "only 100-continue can
 VERSION = Refusal(505, "routing:request:version", "HTTP/1.1 and HTTP/1.0 are spoken here", _FIX)
 
 
-class KnownRequest(NamedTuple):
-    """A head that this client sent before, as the parser read it."""
-
-    pattern: Pattern
-    method: bytes
-    target: bytes
-    headers: list[Header]
-    keeps: bool
-    made: Made
-
-
 class Client(asyncio.Protocol):
     """``deadline``: when the router stops waiting for the client (its own clock), 0 while it is the router that works;
     ``answer_by``: when it stops waiting for an instance's first byte, 0 while it does not. ``read_by``: until when the
@@ -66,11 +55,11 @@ class Client(asyncio.Protocol):
 
     # what the exchange does
 
-    def write(self, data: list[bytes]) -> None:
+    def write(self, data: bytes) -> None:
         if self._transport is not None:
-            self._transport.write(b"".join(data))
+            self._transport.write(data)
 
-    def finished(self, *, keeps: bool) -> None:
+    def finished(self, keeps: bool, now: float) -> None:
         """The answer is written; the next request's turn."""
         self._exchange = None
         self.answer_by = 0.0
@@ -79,12 +68,15 @@ class Client(asyncio.Protocol):
             self._waiting.clear()
             self._leave()
             return
+        if not self._waiting and not self._began and not self._paused:
+            self.deadline = now + IDLE_SECONDS  # nearly always; as _pace
+            return
         if self._waiting:
             # Not from here: a thousand requests sent ahead would be a thousand frames deep.
             asyncio.get_running_loop().call_soon(self._proceed)
         elif self._owes_continue:
             self._continue()
-        self._pace()
+        self._pace(now)
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -177,7 +169,8 @@ class Client(asyncio.Protocol):
         if missing < 0:
             return False  # the next request came with it
         if missing == 0:
-            self._whole(known, data[match.end :])
+            _, method, target, headers, keeps, made = known
+            self._start(Request(method, target, headers, data[match.end :], made), keeps, True)
             return True
         self._missing, self._began = missing, True
         self._body, self._body_bytes = [data[match.end :]], len(data) - match.end
@@ -192,15 +185,10 @@ class Client(asyncio.Protocol):
         if self._missing == 0 and self._known is not None:
             body = b"".join(self._body)
             self._fresh()
-            self._whole(self._known, body)
+            _, method, target, headers, keeps, made = self._known
+            self._start(Request(method, target, headers, body, made), keeps, True)
             if len(data) > len(part):
                 self._parse(data[len(part) :])
-
-    def _whole(self, known: KnownRequest, body: bytes) -> None:
-        _, method, target, headers, keeps, made = known
-        self._start(Request(method, target, headers, body, made), keeps, True)
-        if self._exchange is None:
-            self._pace()
 
     def _parse(self, data: bytes) -> None:
         # Only a head that one read brought whole can be known again.
@@ -224,7 +212,7 @@ class Client(asyncio.Protocol):
                     log.exception("a request could not be read")
                 self._give_up(self._refusal or MALFORMED)
                 break
-        self._pace()
+        self._pace(self.shared.now())
 
     def _count_head(self, data: bytes) -> None:
         """A line that has not ended yet is held by the parser: count what goes in. Behind the head it is what brings
@@ -295,7 +283,7 @@ class Client(asyncio.Protocol):
     def _continue(self) -> None:
         """Once it is its turn: what comes before it in the stream is the answer to another request."""
         self._owes_continue = False
-        self.write([CONTINUE])
+        self.write(CONTINUE)
 
     def on_body(self, data: bytes) -> None:
         self._owes_continue = False  # it did not wait
@@ -375,13 +363,13 @@ class Client(asyncio.Protocol):
     def _start(self, request: Request | Refusal, keeps: bool, newest: bool) -> None:
         self.deadline = 0.0
         if isinstance(request, Refusal):
-            self._exchange = exchange = Exchange(self, Request(b"", b"", [], b""), keeps=False, chunks=newest)
+            self._exchange = exchange = Exchange(self, Request(b"", b"", [], b""), False, newest)
             exchange.refuse(request)
             return
-        self._exchange = exchange = Exchange(self, request, keeps=keeps, chunks=newest)
+        self._exchange = exchange = Exchange(self, request, keeps, newest)
         exchange.start(route(self.shared.fleet, request))
 
-    def _pace(self) -> None:
+    def _pace(self, now: float) -> None:
         """Read no further ahead than a few requests; a client that waits may be silent for a while."""
         if self._transport is None or self._last or self._transport.is_closing():
             return
@@ -389,7 +377,7 @@ class Client(asyncio.Protocol):
             self._paused = ahead
             (self._transport.pause_reading if ahead else self._transport.resume_reading)()
         if self._exchange is None and not self._waiting and not self._began:
-            self.deadline = self.shared.now() + IDLE_SECONDS
+            self.deadline = now + IDLE_SECONDS
 
     def _is_far_ahead(self) -> bool:
         held = sum(len(one.body) for one, _, _ in self._waiting if isinstance(one, Request))

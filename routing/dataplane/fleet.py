@@ -19,7 +19,7 @@ from routing.domain.deciding import Decision, Key, Outcome, Situation, decide, l
 from routing.domain.figures import Figures
 from routing.domain.health import WELL, Failure, Health, away, failed, succeeded
 from routing.domain.hotset import Sketch
-from routing.domain.keys import Audience, begun
+from routing.domain.keys import Audience, Mark, begun, marked
 from routing.domain.places import Places
 from routing.domain.policies import RoutingStrategy
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from routing.dataplane.upstream import Upstream
 
 
+_NOBODY, _SATURATED = Outcome.NOBODY, Outcome.SATURATED  # a name in an Enum is looked up for a tenth of a microsecond
 AUDIENCES, LONGEST_MODEL = 256, 256  # remembered by a variant, and the longest name of a model among them
 
 
@@ -45,51 +46,53 @@ class Instance:
 class Lease:
     """One request in flight on an instance, given back exactly once, whoever gives it back and however often.
 
-    ``unanswered``: where it also counts until its answer begins, None for nowhere; ``pending``: where its ``size``
-    does."""
+    ``counts``: where it counts. ``unanswered``: where it also counts until its answer begins, None for nowhere;
+    ``pending``: where its ``size`` does."""
 
-    __slots__ = ("_counts", "_held", "_name", "_pending", "_size", "_unanswered", "_waiting", "instance")
+    __slots__ = ("_counts", "_name", "_pending", "_size", "_unanswered", "_waiting", "instance")
 
     def __init__(
         self,
-        counts: dict[str, int],
+        name: str,
         instance: Instance,
         waiting: Waiting,
-        unanswered: dict[str, int] | None = None,
-        pending: dict[str, int] | None = None,
-        size: int = 0,
+        counts: dict[str, int],
+        unanswered: dict[str, int] | None,
+        pending: dict[str, int] | None,
+        size: int,
     ) -> None:
-        self.instance = instance
-        self._name = name = instance.config.member.id
-        self._waiting = waiting
+        self._name, self.instance, self._waiting = name, instance, waiting
+        self._counts: dict[str, int] | None = counts
+        counts[name] = counts.get(name, 0) + 1
         self._unanswered = unanswered
         if unanswered is not None:
             unanswered[name] = unanswered.get(name, 0) + 1
-        self._pending, self._size = pending if size else None, size
-        if self._pending is not None:
-            self._pending[name] = self._pending.get(name, 0) + size
-        self._counts = counts
-        self._held = True
-        counts[name] = counts.get(name, 0) + 1
+        self._size = size
+        self._pending = pending if size else None
+        if pending is not None and size:
+            pending[name] = pending.get(name, 0) + size
 
     def answered(self) -> None:
         """Its answer began."""
-        counts, self._unanswered = self._unanswered, None
-        if counts is not None:
-            _less(counts, self._name)
-        counts, self._pending = self._pending, None
-        if counts is not None:
+        if (counts := self._pending) is not None:
+            self._pending = None
             _less(counts, self._name, self._size)
+        if (counts := self._unanswered) is not None:
+            self._unanswered = None
+            _less(counts, self._name, 1)
 
     def release(self) -> None:
-        self.answered()
-        if self._held:
-            self._held = False
-            _less(self._counts, self._name)
+        if (counts := self._counts) is None:
+            return
+        self._counts = None
+        if self._pending is not None or self._unanswered is not None:
+            self.answered()
+        _less(counts, self._name, 1)
+        if self._waiting.held:
             self._waiting.wake()
 
 
-def _less(counts: dict[str, int], member: str, by: int = 1) -> None:
+def _less(counts: dict[str, int], member: str, by: int) -> None:
     if (left := counts[member] - by) > 0:
         counts[member] = left
     else:
@@ -106,7 +109,7 @@ class Variant:
         self.names = (of.name, config.name)
         self.current = True  # until another configuration is in force
         self._of = of
-        self._begun: dict[tuple[str, str], blake2b] = {}
+        self._begun: dict[tuple[str, str, Mark | None], blake2b] = {}
         self.in_flight: dict[str, int] = before.in_flight if before else {}
         self.unanswered: dict[str, int] = before.unanswered if before else {}
         self.pending: dict[str, int] = before.pending if before else {}
@@ -158,21 +161,24 @@ class Variant:
         """``tenant``: its salt."""
         return Audience(self._of.name, self.config.name, model, "", tenant)
 
-    def begun(self, tenant: str, model: str) -> blake2b:
-        """As routing.domain.keys.begun; the last few are remembered."""
-        if (state := self._begun.get((tenant, model))) is None:
+    def begun(self, tenant: str, model: str, mark: Mark | None = None) -> blake2b:
+        """As routing.domain.keys.begun, and ``mark`` behind it; the last few are remembered."""
+        if (state := self._begun.get((tenant, model, mark))) is None:
             state = begun(self._of.secret, self.audience(tenant, model))
+            if mark is not None:
+                state = marked(state, mark)
             if len(self._begun) >= AUDIENCES:
                 self._begun.clear()
             if len(model) <= LONGEST_MODEL:
-                self._begun[tenant, model] = state
+                self._begun[tenant, model, mark] = state
         return state
 
     def lease(self, instance_id: str, size: int = 0) -> Lease:
         """``size``: bytes of the request."""
-        unanswered = self.unanswered if self._most_unanswered else None
-        pending = self.pending if self.avoids_waits else None
-        made = Lease(self.in_flight, self.instances[instance_id], self.waiting, unanswered, pending, size)
+        made = Lease(
+            instance_id, self.instances[instance_id], self.waiting, self.in_flight,
+            self.unanswered if self._most_unanswered else None, self.pending if self.avoids_waits else None, size,
+        )  # fmt: skip
         if (count := self.in_flight[instance_id]) > self.figures.most_in_flight:
             self.figures.most_in_flight = count
         return made
@@ -181,8 +187,8 @@ class Variant:
         """Whether the request has to wait: for any instance, or for room where the policy asks for that."""
         if not self.config.queue_requests:
             return False
-        saturated = decision.outcome is Outcome.SATURATED and self.config.policy.extensions.queue_when_saturated
-        return decision.outcome is Outcome.NOBODY or saturated
+        outcome = decision.outcome
+        return outcome is _NOBODY or (outcome is _SATURATED and self.config.policy.extensions.queue_when_saturated)
 
     def ejected(self, now: float) -> list[str]:
         """Who is left out for its failures, by id."""
@@ -220,13 +226,12 @@ class Endpoint:
     variants: dict[str, Variant]
     # Variants with their weights summed up, for one draw.
     choices: tuple[tuple[float, Variant], ...]
+    only: Variant | None  # that any request can go to, when there is one alone
 
     def choose(self) -> Variant | None:
         """By weight; None when every weight is 0."""
         if not self.choices:
             return None
-        if len(self.choices) == 1:
-            return self.choices[0][1]
         drawn = random.random() * self.choices[-1][0]
         return next((variant for limit, variant in self.choices if drawn < limit), self.choices[-1][1])
 
@@ -267,7 +272,7 @@ class Fleet:
             if variant.config.weight > 0:
                 total += variant.config.weight
                 choices.append((total, variant))
-        return Endpoint(config, variants, tuple(choices))
+        return Endpoint(config, variants, tuple(choices), choices[0][1] if len(choices) == 1 else None)
 
 
 def _waiting(endpoints: Mapping[str, Endpoint]) -> set[Waiting]:

@@ -8,7 +8,11 @@ its length and another date, says the same, so it is compared and not read again
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from routing.dataplane.heads import Header
+    from routing.dataplane.routes import Made
 
 LONGEST_HEAD = 4096  # bytes that are kept for a connection
 _DATE = re.compile(rb"[A-Za-z0-9,: ]{29}")  # as RFC 9110 has it, always that long
@@ -60,6 +64,17 @@ class Pattern:
                 return None
             at = stop + len(rest)
         return Match(at, length, date)
+
+
+class KnownRequest(NamedTuple):
+    """A head that a client sent before, as the parser read it."""
+
+    pattern: Pattern
+    method: bytes
+    target: bytes
+    headers: list[Header]
+    keeps: bool
+    made: Made
 
 
 def _is_length(value: bytes) -> bool:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BODY_BYTES = 64 * 1024 * 1024
+CLASSES = tuple(f"{first}xx" for first in range(10))  # of statuses
 CONFIG_SECONDS, SWEEP_SECONDS, LAST_WORD_SECONDS = 0.5, 1.0, 0.5
 
 
@@ -53,8 +54,9 @@ class Counters:
             figures.instances[instance] += 1
 
     def answered(self, route: Route, status: int) -> None:
-        self.answers[*route.variant.names, status] += 1
-        route.variant.figures.answers[f"{status // 100}xx"] += 1
+        variant = route.variant
+        self.answers[*variant.names, status] += 1
+        variant.figures.answers[CLASSES[status // 100]] += 1
 
     def failed(self, route: Route, instance_id: str, failure: Failure) -> None:
         self.failures[*route.variant.names, instance_id, failure.value] += 1

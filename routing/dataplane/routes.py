@@ -16,7 +16,7 @@ from routing.dataplane.fleet import Endpoint, Fleet, Variant
 from routing.dataplane.heads import Header
 from routing.domain.deciding import Key, key_of
 from routing.domain.extensions import RoutingExtensions
-from routing.domain.keys import Boundary, boundaries_from, first_boundary, override, tenant_salt
+from routing.domain.keys import CHUNK, Boundary, boundaries_from, first_digest, override, tenant_salt
 from routing.domain.recordings import DEEPEST
 from routing.domain.requests import KINDS, RequestKind, opening, parts
 
@@ -27,6 +27,7 @@ _MODELS = "/v1/models/"
 TENANT, TARGET_VARIANT = b"x-amzn-sagemaker-prefix-aware-id", b"x-amzn-sagemaker-target-variant"
 _TENANT_ID = re.compile(r"[\x21-\x7e][\x20-\x7e]{0,63}")
 KEY_CHARACTERS = 512
+_CHAT, _RAW = RequestKind.CHAT, RequestKind.RAW  # a name in an Enum is looked up for a tenth of a microsecond
 INVOCATION_BYTES = 6 * 1024 * 1024  # what the managed feature takes
 
 
@@ -48,6 +49,22 @@ class Request:
     headers: list[Header]
     body: bytes
     made: Made = field(default_factory=Made)
+    _document: Mapping[str, Any] | None = None
+
+    def document(self) -> Mapping[str, Any]:
+        """The body as JSON, read at most once, and only when somebody asks. Empty when it is no JSON object: what is
+        wrong with it is for the engine to say."""
+        if self._document is None:
+            try:
+                read = _read(self.body)
+            except (ValueError, RecursionError):
+                read = None
+            self._document = read if isinstance(read, dict) else {}
+        return self._document
+
+    def model(self) -> str:
+        model = self.document().get("model")
+        return model if isinstance(model, str) else ""
 
     def header(self, name: bytes) -> str:
         """The first of that name, "" when there is none. ``name`` is in lower case."""
@@ -142,7 +159,6 @@ def route(fleet: Fleet, request: Request) -> Route | Refusal | Models:
         asked = request.made.asked = asked_for(request)
     if isinstance(asked, Refusal):
         return asked
-    read = Body(request.body)
     if asked.endpoint is not None:
         endpoint = fleet.endpoints.get(asked.endpoint)
         if endpoint is None:
@@ -153,11 +169,11 @@ def route(fleet: Fleet, request: Request) -> Route | Refusal | Models:
             return Refusal(404, "routing:request:no-path", "an endpoint's address goes on with a path", _PATHS)
     else:
         if (endpoint := fleet.only) is None:
-            found = fleet.config.by_model(read.model())
+            found = fleet.config.by_model(request.model())
             endpoint = fleet.endpoints.get(found.name) if found else None
         if endpoint is None:
-            return _on_models(fleet, asked.about) if asked.about is not None else _no_model(fleet, read.model())
-    return _on(endpoint, asked, request, read)
+            return _on_models(fleet, asked.about) if asked.about is not None else _no_model(fleet, request.model())
+    return _on(endpoint, asked, request)
 
 
 def _on_models(fleet: Fleet, model: str) -> Models | Refusal:
@@ -182,8 +198,8 @@ def too_large(limit: int) -> Refusal:
 _PATHS = "Use /v1/… with the endpoint's name as model, or /endpoints/NAME/invocations."
 
 
-def _on(endpoint: Endpoint, asked: Asked, request: Request, read: Body) -> Route | Refusal:
-    variant = endpoint.variants.get(asked.variant) if asked.variant else endpoint.choose()
+def _on(endpoint: Endpoint, asked: Asked, request: Request) -> Route | Refusal:
+    variant = endpoint.variants.get(asked.variant) if asked.variant else endpoint.only or endpoint.choose()
     if variant is None:
         known = ", ".join(endpoint.variants) or "none"
         return Refusal(400, "routing:request:unknown-variant", f"no such variant; there are: {known}", "Name one.")
@@ -192,7 +208,7 @@ def _on(endpoint: Endpoint, asked: Asked, request: Request, read: Body) -> Route
     if asked.tenant and not _TENANT_ID.fullmatch(asked.tenant):
         detail = "X-Amzn-SageMaker-Prefix-Aware-Id has 1 to 64 printable characters, the first no space"
         return Refusal(400, "routing:request:bad-tenant", detail, "Correct the header.")
-    return Route(endpoint, variant, asked, request, read)
+    return Route(endpoint, variant, asked, request)
 
 
 class Route:
@@ -200,16 +216,16 @@ class Route:
     only when called, the key once however often it is asked for: a request that waits is decided many times, and
     counts as one."""
 
-    __slots__ = ("_asked", "_found", "_key", "_read", "_request", "endpoint", "target", "variant")
+    __slots__ = ("_asked", "_found", "_key", "_request", "endpoint", "target", "variant")
 
-    def __init__(self, endpoint: Endpoint, variant: Variant, asked: Asked, request: Request, read: Body) -> None:
+    def __init__(self, endpoint: Endpoint, variant: Variant, asked: Asked, request: Request) -> None:
         self.endpoint, self.variant, self.target = endpoint, variant, asked.target
-        self._asked, self._request, self._read = asked, request, read
+        self._asked, self._request = asked, request
         self._found, self._key = False, cast("Key | None", None)
 
     def under(self, endpoint: Endpoint, variant: Variant) -> Route:
         """The same request under another configuration."""
-        return Route(endpoint, variant, self._asked, self._request, self._read)
+        return Route(endpoint, variant, self._asked, self._request)
 
     def key(self) -> Key | None:
         if not self._found:
@@ -225,35 +241,36 @@ class Route:
         hot = variant.config.hot
         if not variant.sketch.samples():
             first = self._first(policy.extensions)
-            if first is not None and first.digest not in hot:
-                return Key(first.digest, first.depth)
+            if first and first not in hot:
+                return Key(first, CHUNK)
             return key_of(policy, self.boundaries(), hot)
         met, found = list[Boundary](), self.boundaries()
         key = key_of(policy, _kept(found, met), hot)
         variant.sketch.add((one.digest for one in chain(tuple(met), found)), hot)
         return key
 
-    def _first(self, extensions: RoutingExtensions) -> Boundary | None:
-        """What ``boundaries`` gives first, where that is known without looking further."""
-        if self._asked.kind is not RequestKind.CHAT or not extensions.adaptive_depth or extensions.strict_text:
-            return None
-        document = self._read.document()
-        if (begins := opening(RequestKind.CHAT, document)) is None:
-            return None
+    def _first(self, extensions: RoutingExtensions) -> int:
+        """The digest that ``boundaries`` gives first, where that is known without looking further; else 0."""
+        if self._asked.kind is not _CHAT or not extensions.adaptive_depth or extensions.strict_text:
+            return 0
+        document = self._request.document()
+        if (begins := opening(document)) is None:
+            return 0
         model = document.get("model")
-        state = self.variant.begun(self._salt(), model if type(model) is str else "")
-        return first_boundary(state, begins[0], begins[1])
+        salt = self._salt() if self._asked.tenant else ""
+        state = self.variant.begun(salt, model if type(model) is str else "", begins[0])
+        return first_digest(state, begins[1])
 
     def _own(self) -> int:
         """The digest of a key that the client named; 0 without."""
         extensions = self.variant.config.policy.extensions
-        looks = extensions.inspect_bodies and self._asked.kind is not RequestKind.RAW
+        looks = extensions.inspect_bodies and self._asked.kind is not _RAW
         own = self._request.header(extensions.key_header.encode()) if extensions.key_header else ""
-        if looks and extensions.body_key and isinstance(named := self._read.document().get("prompt_cache_key"), str):
+        if looks and extensions.body_key and isinstance(named := self._request.document().get("prompt_cache_key"), str):
             own = own or named
         if not own:
             return 0
-        audience = self.variant.audience(self._salt(), self._read.model() if looks else "")
+        audience = self.variant.audience(self._salt(), self._request.model() if looks else "")
         return override(self.endpoint.config.secret, audience, own[:KEY_CHARACTERS])
 
     def boundaries(self) -> Iterator[Boundary]:
@@ -269,9 +286,9 @@ class Route:
         extensions = self.variant.config.policy.extensions
         if not extensions.inspect_bodies:
             return iter(())
-        looks = self._asked.kind is not RequestKind.RAW  # it is read as JSON
-        body: Mapping[str, Any] | bytes = self._read.document() if looks else self._request.body
-        state = self.variant.begun(self._salt(), self._read.model() if looks else "")
+        looks = self._asked.kind is not _RAW  # it is read as JSON
+        body: Mapping[str, Any] | bytes = self._request.document() if looks else self._request.body
+        state = self.variant.begun(self._salt(), self._request.model() if looks else "")
         return boundaries_from(state, parts(self._asked.kind, body, strict=extensions.strict_text), limit)
 
     def _salt(self) -> str:
@@ -282,30 +299,6 @@ def _kept(found: Iterable[Boundary], met: list[Boundary]) -> Iterator[Boundary]:
     for boundary in found:
         met.append(boundary)
         yield boundary
-
-
-class Body:
-    """A body that is read as JSON at most once, and only when somebody asks."""
-
-    __slots__ = ("_document", "_raw")
-
-    def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-        self._document: Mapping[str, Any] | None = None
-
-    def document(self) -> Mapping[str, Any]:
-        """Empty when it is no JSON object: what is wrong with it is for the engine to say."""
-        if self._document is None:
-            try:
-                read = _read(self._raw)
-            except (ValueError, RecursionError):
-                read = None
-            self._document = read if isinstance(read, dict) else {}
-        return self._document
-
-    def model(self) -> str:
-        model = self.document().get("model")
-        return model if isinstance(model, str) else ""
 
 
 def _read(raw: bytes) -> object:

@@ -55,12 +55,12 @@ class Upstream(asyncio.Protocol):
     def open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def send(self, receiver: Receiver, data: list[bytes], *, without_body: bool) -> None:
+    def send(self, receiver: Receiver, data: bytes, without_body: bool) -> None:
         """``without_body``: the answer to HEAD has none, whatever its head says."""
         assert self._transport is not None
         self._receiver, self._without_body = receiver, without_body
         self._parser = None
-        self._transport.write(b"".join(data))
+        self._transport.write(data)
 
     def pause(self) -> None:
         if self._transport and self.open:

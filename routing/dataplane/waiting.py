@@ -18,40 +18,40 @@ class Waiter(Protocol):
 
 
 class Waiting:
-    """One variant's queue. One thread."""
+    """One variant's queue. One thread. ``held``: by who waits, until when and with how many bytes."""
 
     def __init__(self) -> None:
-        self._until: dict[Waiter, tuple[float, int]] = {}
+        self.held: dict[Waiter, tuple[float, int]] = {}
         self._waking = False
         self.bytes = 0  # that those who wait hold
 
     def __len__(self) -> int:
-        return len(self._until)
+        return len(self.held)
 
     def add(self, waiter: Waiter, until: float, size: int = 0) -> None:
         """``size``: bytes that it holds meanwhile."""
-        self._until[waiter] = until, size
+        self.held[waiter] = until, size
         self.bytes += size
 
     def until(self, otherwise: float) -> float:
         """When the one at the front has waited long enough."""
-        return next(iter(self._until.values()), (otherwise, 0))[0]
+        return next(iter(self.held.values()), (otherwise, 0))[0]
 
     def discard(self, waiter: Waiter) -> None:
         """It left, or was placed."""
-        self.bytes -= self._until.pop(waiter, (0.0, 0))[1]
+        self.bytes -= self.held.pop(waiter, (0.0, 0))[1]
 
     def wake(self) -> None:
         """There may be room: look from the loop, not from within whatever made it."""
-        if self._until and not self._waking:
+        if self.held and not self._waking:
             self._waking = True
             asyncio.get_running_loop().call_soon(self.look)
 
     def look(self) -> None:
         """Place whoever can be placed, from the front on."""
         self._waking = False
-        for waiter in list(self._until):
-            if waiter in self._until and not waiter.place():
+        for waiter in list(self.held):
+            if waiter in self.held and not waiter.place():
                 return
 
     def expire(self, now: float) -> None:
@@ -62,9 +62,9 @@ class Waiting:
 
     def end(self) -> None:
         """What they wait for is no more."""
-        for waiter in list(self._until):
+        for waiter in list(self.held):
             self.discard(waiter)
             waiter.give_up()
 
     def _overdue(self, now: float) -> Iterator[Waiter]:
-        return (waiter for waiter, (until, _) in self._until.items() if until < now)
+        return (waiter for waiter, (until, _) in self.held.items() if until < now)

@@ -43,7 +43,10 @@ class Outcome(StrEnum):
     NOBODY = "Nobody"  # no instance can take it
 
 
-_STAYS = (Outcome.PRIMARY, Outcome.MOVED, Outcome.RELIEF)
+# A name in an Enum is looked up for a tenth of a microsecond, and several are asked of every request.
+_PRIMARY, _MOVED, _RELIEF = Outcome.PRIMARY, Outcome.MOVED, Outcome.RELIEF
+_BY_CHANCE, _BY_LOAD = RoutingStrategy.RANDOM, RoutingStrategy.LEAST_OUTSTANDING_REQUESTS
+_STAYS = (_PRIMARY, _MOVED, _RELIEF)
 SPILLED = (Outcome.SIBLING, Outcome.SPILL)
 KEYED = (*_STAYS, *SPILLED, Outcome.SATURATED)  # a key led there, or would have
 
@@ -117,11 +120,11 @@ def decide(situation: Situation, key: Callable[[], Key | None], draw: int, size:
     if not situation.able.weights:
         return Decision("", Outcome.NOBODY)
     strategy = situation.policy.strategy
-    if strategy is RoutingStrategy.RANDOM:
+    if strategy is _BY_CHANCE:
         # The rendezvous order of a random key is a weighted random order.
         ranked = situation.able.drawn(draw)
         return Decision(ranked[0], Outcome.RANDOM, None, ranked)
-    if strategy is RoutingStrategy.LEAST_OUTSTANDING_REQUESTS:
+    if strategy is _BY_LOAD:
         return _least_busy(situation, draw, Outcome.LEAST_BUSY)
     found = key()
     if found is None:
@@ -134,10 +137,14 @@ def decide(situation: Situation, key: Callable[[], Key | None], draw: int, size:
 def placed(situation: Situation, decision: Decision) -> None:
     """Have the next request with this key know where this one went, where that counts: who is at the threshold has its
     keys back as soon as it is not."""
-    key, places = decision.key, situation.places
-    if places is not None and key is not None and decision.outcome in _STAYS:
-        chosen = decision.instance
-        places.put(key.digest, chosen if decision.outcome is Outcome.PRIMARY else _home(situation, key), chosen)
+    chosen, outcome, key, _ = decision
+    places = situation.places
+    if places is None or key is None:
+        return
+    if outcome is _PRIMARY:
+        places.put(key.digest, chosen, chosen)
+    elif outcome is _MOVED or outcome is _RELIEF:
+        places.put(key.digest, _home(situation, key), chosen)
 
 
 def _home(situation: Situation, key: Key) -> str:
@@ -178,14 +185,16 @@ def _by_key(situation: Situation, key: Key, draw: int, size: int) -> Decision:
         )
         and not (most and (situation.unanswered or {}).get(first, 0) >= most)
     ):
-        return _decision(first, Outcome.PRIMARY if first == home else Outcome.MOVED, key, ranked)
+        if first == home:
+            return Decision(home, _PRIMARY, key, ranked)
+        return _decision(first, _MOVED, key, ranked)
     below = [one for one in ranked if in_flight.get(one, 0) < situation.threshold]
     if not below:
         return _least_busy(situation, draw, Outcome.SATURATED, key)
     open_ones = _within_count(situation, below)
     bearable, spare = _bearable(situation, open_ones, held, size)
     if first in bearable:
-        return _decision(first, Outcome.PRIMARY if first == home else Outcome.MOVED, key, ranked)
+        return _decision(first, _PRIMARY if first == home else _MOVED, key, ranked)
     homes = situation.able.homes
     machine = homes.get(first)
     sibling = next((one for one in bearable if machine and homes.get(one) == machine), "")
@@ -194,8 +203,8 @@ def _by_key(situation: Situation, key: Key, draw: int, size: int) -> Decision:
     relieved = first in below
     chosen = sibling or (spare if not bearable or (held and pending and relieved) else bearable[0])
     if chosen in (home, first):
-        return _decision(chosen, Outcome.PRIMARY if chosen == home else Outcome.MOVED, key, ranked)
-    outcome = Outcome.SIBLING if sibling else Outcome.RELIEF if relieved else Outcome.SPILL
+        return _decision(chosen, _PRIMARY if chosen == home else _MOVED, key, ranked)
+    outcome = Outcome.SIBLING if sibling else _RELIEF if relieved else Outcome.SPILL
     return _decision(chosen, outcome, key, ranked)
 
 

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 CAPACITY = 4096  # digests that a router holds at most
-ALL_OF_FIRST, ONE_IN = 64, 8  # requests between two publications that are counted
+ALL_OF_FIRST, MANY = 64, 4096  # requests between two publications: all of the first are counted, one in eight up to
+ONE_IN, ONE_IN_MANY = 8, 64  # many, and one in 64 of those beyond: a thousand samples tell as much as ten thousand
 FEWEST = 10  # that make anything hot
 HEAVIEST = 256  # digests that it tells of, and that the sums keep
 ROOM_FOR_ALL = 0.25  # of a sketch's capacity: as long as less is held, whole requests are taken, however new
@@ -33,8 +34,8 @@ class Sketch:
 
     def samples(self) -> bool:
         """Whether the next request is to be added: all at first, so that little traffic tells something, then some."""
-        self._seen += 1
-        return self._seen <= ALL_OF_FIRST or self._seen % ONE_IN == 0
+        self._seen = seen = self._seen + 1
+        return seen <= ALL_OF_FIRST or seen % (ONE_IN if seen <= MANY else ONE_IN_MANY) == 0
 
     def add(self, digests: Iterable[int], hot: Collection[int] = ()) -> None:
         """One request's boundaries, from the shallowest on: all of them while there is room, so that a long beginning

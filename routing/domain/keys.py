@@ -72,7 +72,7 @@ def boundaries_from(state: blake2b, parts: Iterable[Part], limit: int) -> Iterat
     depth = 0
     for part in parts:
         if isinstance(part, Mark):
-            state.update(b"%b%b%b%b%b" % (OPEN, part.kind.encode(), OPEN, part.value, CLOSE))
+            _mark(state, part)
             continue
         start, size = 0, len(part)
         while start < size and depth < limit:
@@ -88,12 +88,22 @@ def boundaries_from(state: blake2b, parts: Iterable[Part], limit: int) -> Iterat
         yield Boundary(depth, _digest(state))
 
 
-def first_boundary(state: blake2b, mark: Mark, text: str) -> Boundary:
-    """The first of ``boundaries_from(state, [mark, text, …])``, of a text that has a CHUNK at least."""
+def marked(state: blake2b, mark: Mark) -> blake2b:
+    """``state`` and a mark behind it. ``state`` itself stays as it is."""
     state = state.copy()
-    state.update(b"%b%b%b%b%b" % (OPEN, mark.kind.encode(), OPEN, mark.value, CLOSE))
+    _mark(state, mark)
+    return state
+
+
+def first_digest(state: blake2b, text: str) -> int:
+    """Of the first of ``boundaries_from(state, [text, …])``, of a text that has a CHUNK at least."""
+    state = state.copy()
     state.update(text[:CHUNK].encode("utf-8", "surrogatepass"))
-    return Boundary(CHUNK, int.from_bytes(state.digest(), "big"))
+    return int.from_bytes(state.digest(), "big")
+
+
+def _mark(state: blake2b, mark: Mark) -> None:
+    state.update(b"%b%b%b%b%b" % (OPEN, mark.kind.encode(), OPEN, mark.value, CLOSE))
 
 
 def override(secret: bytes, audience: Audience, value: str) -> int:

@@ -43,10 +43,10 @@ def parts(kind: RequestKind, body: Mapping[str, Any] | bytes, *, strict: bool = 
     return (part for part in found if not isinstance(part, Mark)) if strict else found
 
 
-def opening(kind: RequestKind, body: Mapping[str, Any]) -> tuple[Mark, str] | None:
-    """What ``parts`` gives first, of a chat that begins with a long text and nothing else: most do, and nothing behind
-    it says where they belong. None for any other."""
-    if kind is not RequestKind.CHAT or body.get("tools") or body.get("functions"):
+def opening(body: Mapping[str, Any]) -> tuple[Mark, str] | None:
+    """What ``parts`` gives first of a chat, where it begins with a long text and nothing else: most do, and nothing
+    behind it says where they belong. None for any other."""
+    if body.get("tools") or body.get("functions"):
         return None
     messages = body.get("messages")
     if type(messages) is not list or not messages or type(message := messages[0]) is not dict:

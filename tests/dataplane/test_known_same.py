@@ -50,7 +50,7 @@ class Listening(Client):
         while self._waiting:
             waiting = self._waiting.popleft()
             self._start(*waiting)
-        self.finished(keeps=keeps)
+        self.finished(keeps, 1.0)
 
 
 def post(body: bytes, *headers: bytes) -> bytes:

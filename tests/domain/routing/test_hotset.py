@@ -65,6 +65,8 @@ def test_it_samples_all_of_little_and_some_of_much() -> None:
     sketch = Sketch()
     assert all(sketch.samples() for _ in range(64))
     assert sum(sketch.samples() for _ in range(800)) == 100
+    assert sum(sketch.samples() for _ in range(4096 - 864)) == 404
+    assert sum(sketch.samples() for _ in range(6400)) == 100
     sketch.take()
     assert sketch.samples()
 

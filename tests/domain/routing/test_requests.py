@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.domain.keys import CHUNK, Audience, Mark, begun, boundaries, first_boundary
+from routing.domain.keys import CHUNK, Audience, Boundary, Mark, begun, boundaries, first_digest, marked
 from routing.domain.requests import KINDS, RequestKind, opening, parts
 
 
@@ -159,19 +159,17 @@ CONTENTS = SAID | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text
 MESSAGES = st.lists(st.fixed_dictionaries({"content": CONTENTS}, optional={"role": ROLES}) | st.none(), max_size=3)
 
 
-@given(
-    st.sampled_from(list(RequestKind)),
-    st.fixed_dictionaries({"messages": MESSAGES | st.just("x" * 2000)}, optional={"tools": st.just([{"a": 1}])}),
-)
-def test_what_is_known_to_come_first_is_what_comes_first(kind: RequestKind, body: dict[str, Any]) -> None:
-    begins, audience = opening(kind, body), Audience("chat", "default", "m")
+@given(st.fixed_dictionaries({"messages": MESSAGES | st.just("x" * 2000)}, optional={"tools": st.just([{"a": 1}])}))
+def test_what_is_known_to_come_first_is_what_comes_first(body: dict[str, Any]) -> None:
+    begins, audience = opening(body), Audience("chat", "default", "m")
     if begins is not None:
-        first = next(iter(boundaries(b"secret", audience, parts(kind, body), 65536)))
-        assert first_boundary(begun(b"secret", audience), *begins) == first
+        first = next(iter(boundaries(b"secret", audience, parts(RequestKind.CHAT, body), 65536)))
+        state = marked(begun(b"secret", audience), begins[0])
+        assert [Boundary(CHUNK, first_digest(state, begins[1])) for _ in range(2)] == [first, first]
 
 
 def test_what_comes_first_is_known_of_most_chats() -> None:
     long = {"role": "system", "content": "be kind " * 200}
-    assert opening(RequestKind.CHAT, {"messages": [long, USER]}) == (Mark("role", b'"system"'), long["content"])
-    assert opening(RequestKind.CHAT, {"messages": [long], "tools": [{"a": 1}]}) is None, "they come before it"
-    assert opening(RequestKind.CHAT, {"messages": [USER]}) is None, "what follows is part of it"
+    assert opening({"messages": [long, USER]}) == (Mark("role", b'"system"'), long["content"])
+    assert opening({"messages": [long], "tools": [{"a": 1}]}) is None, "they come before it"
+    assert opening({"messages": [USER]}) is None, "what follows is part of it"
