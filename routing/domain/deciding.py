@@ -66,7 +66,8 @@ class Situation:
 
     ``members`` may get requests, ``away`` of them not now (unhealthy, draining): they keep their keys and are skipped.
     ``in_flight`` and ``threshold`` are this router's: see ``local_threshold``. Made once for many requests: what is in
-    flight is looked at when it is decided, everything else stays. ``able``: who can be asked.
+    flight is looked at when it is decided, everything else stays. ``able``: who can be asked. ``times``: how often the
+    average may wait at an instance, by its weight.
     ``unanswered``: how many of those in flight have had no answer yet; ``unanswered_threshold`` of them send the next
     one elsewhere, 0 for no such bound. ``pending``: how many bytes (or tokens: only their ratio counts) those are;
     None where that does not count. ``places``: where keys went last; whoever decides tells it, see ``placed``.
@@ -85,9 +86,13 @@ class Situation:
     places: Places | None = None
     alone: bool = True
     able: Ranking = field(init=False, repr=False, compare=False)
+    times: Mapping[float, float] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "able", Ranking(one for one in self.members if one.id not in self.away))
+        able = Ranking(one for one in self.members if one.id not in self.away)
+        object.__setattr__(self, "able", able)
+        times = {weight: min(TIMES_MEAN, (able.whole / weight + 1) / 2) for weight in able.weights.values()}
+        object.__setattr__(self, "times", times)
 
 
 class Decision(NamedTuple):
@@ -226,10 +231,9 @@ def _mean(situation: Situation, pending: Mapping[str, int]) -> float:
 
 def _bound(situation: Situation, mean: float, weight: float, held: str, size: int) -> float:
     """What may wait at an instance of this weight, where ``mean`` waits for each unit of weight."""
-    times = min(TIMES_MEAN, (situation.able.whole / weight + 1) / 2)
     if not situation.alone:
-        return (OWN_SIZES_OF_PART * size + times * mean) * weight
-    return (OWN_SIZES * size + times * mean if held else NEW_MEAN * mean) * weight
+        return (OWN_SIZES_OF_PART * size + situation.times[weight] * mean) * weight
+    return (OWN_SIZES * size + situation.times[weight] * mean if held else NEW_MEAN * mean) * weight
 
 
 def _bearable(situation: Situation, among: list[str], held: str, size: int) -> tuple[list[str], str]:
@@ -238,7 +242,7 @@ def _bearable(situation: Situation, among: list[str], held: str, size: int) -> t
     if not pending:
         return among, among[0]
     mean = _mean(situation, pending)
-    bounds = {weight: _bound(situation, mean, weight, held, size) for weight in set(weights.values())}
+    bounds = {weight: _bound(situation, mean, weight, held, size) for weight in situation.times}
     waits = {one: pending.get(one, 0) / weights[one] for one in among}
     return [one for one in among if pending.get(one, 0) <= bounds[weights[one]]], min(among, key=waits.__getitem__)
 
