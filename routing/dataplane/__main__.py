@@ -18,18 +18,21 @@ import uvloop
 from routing.dataplane import certificates
 from routing.dataplane.certificates import Authorities, Certificate
 from routing.dataplane.exposing import Exposing
-from routing.dataplane.router import BODY_BYTES, Router, Shared, every
+from routing.dataplane.router import BODY_BYTES, MOST_CLIENTS, Router, Shared, every
 from routing.dataplane.scraping import Scraper
 from routing.dataplane.telling import Teller
 from routing.dataplane.workers import is_orphan, run_workers
 
 ORPHAN_SECONDS = 1.0
+OWN_FILES = 64  # open files that are neither a client's nor an instance's
 GARBAGE = (20_000, 20, 20)  # as gc.set_threshold has them
 
 
 async def serve(options: argparse.Namespace) -> None:
     served, trusted = _tls(options)
-    shared = Shared(upstream_tls=trusted.context, body_bytes=options.body_bytes)
+    take_open_files()
+    clients = options.clients or most_clients()
+    shared = Shared(upstream_tls=trusted.context, body_bytes=options.body_bytes, most_clients=clients)
     router = Router(options.config, tls=served.context if served else None, shared=shared)
     port = await router.start(options.host, options.port)
     print(f"routing on port {port}", flush=True)
@@ -40,7 +43,6 @@ async def serve(options: argparse.Namespace) -> None:
         await exposing.start_at(options.metrics_socket)
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
-    take_open_files()
     _settle()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stopped.set)
@@ -82,6 +84,14 @@ def take_open_files() -> None:
     if soft != hard:
         with suppress(OSError, ValueError):  # some systems name a limit here that they do not grant
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def most_clients() -> int:
+    """As many as half of the open files allow: a request needs a connection to an instance as well."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST_CLIENTS
+    return max(1, min(MOST_CLIENTS, (soft - OWN_FILES) // 2))
 
 
 def _settle() -> None:
@@ -132,11 +142,13 @@ def main() -> int:
     parser.add_argument("--key", help="the certificate's key (PEM)")
     parser.add_argument("--upstream-ca", help="trust these for instances that serve TLS (PEM)")
     parser.add_argument("--body-bytes", type=int, default=BODY_BYTES, help="refuse greater bodies (64 MiB)")
+    parser.add_argument("--clients", type=int, help="refuse more at once (half of the open files, at most 50,000)")
     parser.add_argument("--grace-seconds", type=float, default=30.0, help="how long requests may run on after a stop")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    if options.workers < 1:
-        parser.error("--workers is 1 or more")
+    for name in ("workers", "clients"):
+        if (number := getattr(options, name)) is not None and number < 1:
+            parser.error(f"--{name} is 1 or more")
     if options.follow and (why := _no_broker()):
         parser.error(why)
     if options.workers > 1:
@@ -168,6 +180,7 @@ def _for_one(options: argparse.Namespace) -> list[str]:
     """What each of several workers is told beside where it listens."""
     told = ["--config", str(options.config), "--grace-seconds", str(options.grace_seconds)]
     told += ["--body-bytes", str(options.body_bytes)]
+    told += ["--clients", str(options.clients)] if options.clients else []
     told += ["--follow"] if options.follow else []
     for name in ("certificate", "key", "upstream_ca"):
         if value := getattr(options, name):

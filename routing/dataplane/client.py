@@ -12,6 +12,7 @@ import httptools
 from routing.dataplane.exchange import Exchange
 from routing.dataplane.heads import CONTINUE, Header, without_upgrade
 from routing.dataplane.known import KnownRequest, pattern_of
+from routing.dataplane.refusals import FULL
 from routing.dataplane.routes import Refusal, Request, route, too_large
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 HEAD_BYTES, HEADERS = 64 * 1024, 128
 HEAD_SECONDS, BODY_SECONDS, IDLE_SECONDS, LINGER_SECONDS = 15.0, 300.0, 75.0, 2.0
 UNREAD_SECONDS = 300.0  # of a client that takes nothing of what it asked for
+TURNED_AWAY = 256  # clients beyond the most that a router serves who are told so; more are cut
 AHEAD_REQUESTS, AHEAD_BYTES = 16, 8 * 1024 * 1024  # of a client that sends on without waiting for answers
 HEADS_TRIED = 4  # of a connection whose requests never begin alike
 
@@ -88,6 +90,8 @@ class Client(asyncio.Protocol):
             before, self._unread = self._unread, self._transport.get_write_buffer_size()
             if self._unread < before:
                 self.read_by = now + UNREAD_SECONDS if self._unread else 0.0
+        if self._exchange is not None and self._exchange.is_quiet(now):
+            return True
         return 0 < self.deadline < now or 0 < self.answer_by < now or 0 < self.read_by < now
 
     def expire(self, now: float) -> None:
@@ -95,6 +99,9 @@ class Client(asyncio.Protocol):
         is told so behind the answers that it waits for, a connection is closed that is silent or takes nothing."""
         if 0 < self.read_by < now:
             self.abort()
+            return
+        if self._exchange is not None and self._exchange.is_quiet(now):
+            self._exchange.too_quiet()
             return
         if 0 < self.answer_by < now and self._exchange is not None:
             self.answer_by = 0.0
@@ -122,8 +129,15 @@ class Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.shared.clients.add(self)
-        self.deadline = self.shared.now() + HEAD_SECONDS
+        shared = self.shared
+        shared.clients.add(self)
+        self.deadline = shared.now() + HEAD_SECONDS
+        if len(shared.clients) > shared.most_clients:
+            # Nothing of what it sends is read. Those who are being told so are bounded as well.
+            if len(shared.clients) > shared.most_clients + TURNED_AWAY:
+                self.abort()
+            else:
+                self._give_up(FULL)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

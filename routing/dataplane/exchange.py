@@ -11,7 +11,7 @@ from routing.dataplane.answers import KnownAnswer
 from routing.dataplane.fleet import Instance, Lease, Variant
 from routing.dataplane.heads import LAST_CHUNK, Header, chunk, head_end, passed_on, request_start, response_head
 from routing.dataplane.known import Match
-from routing.dataplane.refusals import CROWDED, is_crowded, queue_full
+from routing.dataplane.refusals import CROWDED, NOBODY, UNREACHABLE, is_crowded, queue_full, too_slow
 from routing.dataplane.routes import Models, Refusal, Request, Route
 from routing.dataplane.telling import Ear
 from routing.dataplane.upstream import IDLE_CONNECTIONS, Upstream, connected
@@ -26,14 +26,9 @@ ATTEMPTS = 3
 JSON: Header = (b"content-type", b"application/json")
 _NOBODY = Outcome.NOBODY  # a name in an Enum is looked up for a tenth of a microsecond
 QUEUE_BYTES = 256 * 1024 * 1024  # of bodies that wait in one queue
+QUIET_SECONDS = 600.0  # between two bytes of an answer that began
 _TRY_NEXT = frozenset({502, 503, 504})
 _WITH_BODY = frozenset({b"POST", b"PUT", b"PATCH"})
-NOBODY = Refusal(
-    503, "routing:instances:none", "no instance of this endpoint can take requests now", "Try again shortly.", 2
-)
-UNREACHABLE = Refusal(
-    502, "routing:instances:unreachable", "no instance could be reached, or none answered", "Try again.", 1
-)
 
 
 class Exchange:
@@ -41,8 +36,8 @@ class Exchange:
 
     __slots__ = (
         "_asked_at", "_attempts", "_began", "_candidates", "_chunks", "_client", "_connecting", "_ear", "_framed",
-        "_keeps", "_lease", "_out", "_outcome", "_passed", "_request", "_route", "_sent", "_shared", "_timed", "_ttft",
-        "_upstream",
+        "_heard", "_keeps", "_lease", "_out", "_outcome", "_passed", "_request", "_route", "_sent", "_shared", "_timed",
+        "_ttft", "_upstream",
     )  # fmt: skip
 
     def __init__(self, client: Client, request: Request, keeps: bool, chunks: bool) -> None:
@@ -62,6 +57,7 @@ class Exchange:
         self._ttft: float | None = None
         self._ear: Ear | None = None
         self._outcome = _NOBODY
+        self._heard = -1, 0.0  # bytes of the answer when it was asked for them last, and since when
 
     def start(self, route: Route | Refusal | Models) -> None:
         if not isinstance(route, Route):
@@ -97,8 +93,9 @@ class Exchange:
 
     def place(self) -> bool:
         """Try again, under the configuration of now. False when it has to wait on."""
-        variant, now = self._current(), self._shared.now()
-        if variant is None or self._route is None:
+        assert self._route is not None
+        variant, now = self._shared.fleet.current(self._route.variant), self._shared.now()
+        if variant is None:
             self._leave_queue()
             self.give_up()
             return True
@@ -139,12 +136,23 @@ class Exchange:
             return
         self._let_go()
         seconds = self._route.variant.config.policy.extensions.first_byte_seconds
-        self.refuse(
-            Refusal(
-                504, "routing:instances:too-slow", f"the instance did not begin to answer within {seconds} s",
-                "Send less or ask for less at once, stream the answer, or raise the policy's first_byte_seconds.",
-            )
-        )  # fmt: skip
+        self.refuse(too_slow(seconds))
+
+    def is_quiet(self, now: float) -> bool:
+        """Asked now and then: whether an answer that began has not gone on for QUIET_SECONDS, though its client takes
+        what comes. What came is looked at here alone, so that no piece of an answer costs anything."""
+        upstream, client = self._upstream, self._client
+        if not self._began or upstream is None or client is None or client.congested:
+            self._heard = -1, now
+        elif self._heard[0] != upstream.read:
+            self._heard = upstream.read, now
+        return now - self._heard[1] > QUIET_SECONDS
+
+    def too_quiet(self) -> None:
+        """The instance hangs: as if it had broken off."""
+        if self._upstream is not None:
+            self._upstream.close()
+        self.answer_broke()
 
     def abandon(self) -> None:
         """The client left: the instance is told at once and no longer counted."""
@@ -375,17 +383,8 @@ class Exchange:
 
     # the end
 
-    def _current(self) -> Variant | None:
-        """The variant as the configuration of now has it."""
-        assert self._route is not None
-        endpoint = self._shared.fleet.endpoints.get(self._route.endpoint.config.name)
-        return endpoint.variants.get(self._route.variant.config.name) if endpoint else None
-
     def _is_current(self, instance: Instance) -> bool:
-        if self._route is not None and self._route.variant.current:
-            return True  # it was leased from there
-        variant = self._current()
-        return variant is not None and variant.instances.get(instance.config.member.id) is instance
+        return self._route is not None and self._shared.fleet.holds(self._route.variant, instance)
 
     def _finish(self) -> None:
         self._release()

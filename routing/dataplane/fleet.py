@@ -261,6 +261,16 @@ class Fleet:
             while instance.idle:
                 instance.idle.pop().close()
 
+    def current(self, variant: Variant) -> Variant | None:
+        """The variant as the configuration in force has it."""
+        endpoint = self.endpoints.get(variant.names[0])
+        return endpoint.variants.get(variant.names[1]) if endpoint else None
+
+    def holds(self, variant: Variant, instance: Instance) -> bool:
+        """Whether an instance that was leased from this variant is in the configuration in force."""
+        now = variant if variant.current else self.current(variant)
+        return now is not None and now.instances.get(instance.config.member.id) is instance
+
     def _endpoint(self, config: EndpointConfig, routers: int) -> Endpoint:
         before = self.endpoints.get(config.name)
         variants = {

@@ -8,10 +8,27 @@ import math
 from routing.dataplane.routes import Refusal
 
 LONGEST_RETRY = 30  # seconds that somebody is told to stay away
+NOBODY = Refusal(
+    503, "routing:instances:none", "no instance of this endpoint can take requests now", "Try again shortly.", 2
+)
+UNREACHABLE = Refusal(
+    502, "routing:instances:unreachable", "no instance could be reached, or none answered", "Try again.", 1
+)
 CROWDED = Refusal(
     503, "routing:router:crowded", "this router has as many connections open as its system lets it have",
     "Try again shortly; whoever runs it gives it more open files, or starts more of them.", 1,
 )  # fmt: skip
+FULL = Refusal(
+    503, "routing:router:full", "this router serves as many clients as it may",
+    "Try again shortly, or at another router; whoever runs it may let it serve more (--clients).", 1,
+)  # fmt: skip
+
+
+def too_slow(seconds: int) -> Refusal:
+    """``seconds`` that an instance had to begin its answer."""
+    detail = f"the instance did not begin to answer within {seconds} s"
+    step = "Send less or ask for less at once, stream the answer, or raise the policy's first_byte_seconds."
+    return Refusal(504, "routing:instances:too-slow", detail, step)
 
 
 def queue_full(seconds: float) -> Refusal:

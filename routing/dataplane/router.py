@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BODY_BYTES = 64 * 1024 * 1024
+BODY_BYTES, MOST_CLIENTS = 64 * 1024 * 1024, 50_000
 CLASSES = tuple(f"{first}xx" for first in range(10))  # of statuses
 CONFIG_SECONDS, SWEEP_SECONDS, LAST_WORD_SECONDS = 0.5, 1.0, 0.5
 
@@ -86,6 +86,7 @@ class Shared:
     clients: set[Client] = field(default_factory=set)
     upstream_tls: ssl.SSLContext | None = None
     body_bytes: int = BODY_BYTES
+    most_clients: int = MOST_CLIENTS
     stopping: bool = False
     now: Callable[[], float] = time.monotonic
 

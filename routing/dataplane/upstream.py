@@ -47,7 +47,7 @@ class Upstream(asyncio.Protocol):
         self._parser: httptools.HttpResponseParser | None = None
         self._without_body = self._until_close = self._keeps = False
         self._ended = self._broken = False
-        self._held = 0  # bytes since the last that was passed on: the parser keeps lines that do not end
+        self.read = self._passed = 0  # bytes of this answer, and how many when something of it was passed on last
 
     # what the exchange does
 
@@ -96,9 +96,9 @@ class Upstream(asyncio.Protocol):
             self._begin()
         assert self._parser is not None
         try:
-            if self._held > LONGEST:
+            if self.read - self._passed > LONGEST:  # the parser keeps lines that do not end
                 raise httptools.HttpParserError("an instance sends lines without end")
-            self._held += len(data)
+            self.read += len(data)
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if isinstance(error, httptools.HttpParserCallbackError):
@@ -115,7 +115,7 @@ class Upstream(asyncio.Protocol):
 
     def _begin(self) -> None:
         self._until_close = self._keeps = self._ended = self._broken = False
-        self._held = 0
+        self.read = self._passed = 0
         self._parser = httptools.HttpResponseParser(self)
 
     def _learn(self, data: bytes) -> None:
@@ -169,7 +169,7 @@ class Upstream(asyncio.Protocol):
         self._ended = bodiless
 
     def on_body(self, data: bytes) -> None:
-        self._held = 0
+        self._passed = self.read
         if self._receiver is not None and not self._ended:
             self._receiver.answer_data(data)
 

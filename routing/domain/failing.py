@@ -14,6 +14,7 @@ REFUSALS: Mapping[str, str] = {
     "routing:instances:too-slow": "504: no byte of an answer came in time",
     "routing:queue:full": "429: too many waited for an instance already",
     "routing:router:crowded": "503: a router had as many connections open as its system lets it have",
+    "routing:router:full": "503: a router served as many clients as it may",
     "routing:request:too-large": "413: the body was too large",
 }
 WAITED = ("routing:instances:none", "routing:queue:full")  # nobody was there to take them
@@ -39,7 +40,7 @@ def failed_of(figures: Figures) -> tuple[Failed, ...]:
     ]
     found += [
         Failed("answers:5xx", figures.answers["5xx"], "an instance answered 5xx", True),
-        Failed("truncated", figures.truncated, "the answer was cut: its instance ended within it", True),
+        Failed("truncated", figures.truncated, "the answer was cut: its instance ended within it, or hung", True),
         Failed("answers:4xx", figures.answers["4xx"], "an instance answered 4xx: it would not take the request", False),
         Failed("disconnected", figures.disconnected, "the client left before its answer was whole", False),
     ]
