@@ -70,6 +70,7 @@ class Instance(Row):
     """One pod or engine of an endpoint. ``digest`` is what it serves; during a rollout two digests coexist.
 
     ``address``: host:port, or a host alone when the endpoint's document names the port. ``tls``: it speaks TLS there.
+    ``node_name`` and ``node_uid`` are the cluster's words, "" before it is placed; ``node`` is there once its row is.
     ``wait_reason``, ``wait_message``, ``leaving`` and ``warm_up``: see documents.Consumer.
     """
 
@@ -77,6 +78,8 @@ class Instance(Row):
     uid = models.CharField(max_length=64)
     name = models.CharField(max_length=253)
     node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="instances")
+    node_name = models.CharField(max_length=253, blank=True, default="", db_default="")
+    node_uid = models.CharField(max_length=64, blank=True, default="", db_default="")
     digest = models.CharField(max_length=80, blank=True, default="")
     ready = models.BooleanField(default=False)
     warm_up = models.CharField(max_length=300, blank=True, default="")
@@ -91,3 +94,8 @@ class Instance(Row):
     class Meta:
         ordering = ["name"]
         constraints = [models.UniqueConstraint(fields=["endpoint", "uid"], name="serving_instance_uid")]
+
+    @property
+    def runs_on(self) -> str | None:
+        """The name of its node, also before that is known as more than a name; None before it is placed."""
+        return self.node.name if self.node is not None else self.node_name or None

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from django.utils import timezone
 
 from controlplane.audit.services import SYSTEM, audit_write
 from controlplane.clusters.documents import Consumer
@@ -74,6 +75,8 @@ def instances_observe(*, cluster_id: UUID, items: Iterable[Consumer], at: dateti
         fields = {
             "name": name,
             "node_id": nodes.get(item.node_uid),
+            "node_name": item.node_name,
+            "node_uid": item.node_uid,
             "digest": min(item.digests, default=""),
             "ready": item.ready,
             "restart_count": item.restart_count,
@@ -89,6 +92,15 @@ def instances_observe(*, cluster_id: UUID, items: Iterable[Consumer], at: dateti
     if complete:
         rows = Instance.objects.filter(endpoint__cluster_id=cluster_id).exclude(endpoint__kind=STATIC_KIND)
         rows.exclude(uid__in=kept).delete()
+
+
+def instances_place(*, cluster_id: UUID, node_uids: Collection[str]) -> None:
+    """Those that were seen before their nodes were take them now. Nodes that have no rows yet change nothing."""
+    waiting = Instance.objects.filter(endpoint__cluster_id=cluster_id, node=None).exclude(node_uid="")
+    heard_of = set(waiting.values_list("node_uid", flat=True)) & set(node_uids)
+    if heard_of:
+        for uid, pk in Node.objects.filter(cluster_id=cluster_id, uid__in=heard_of).values_list("uid", "pk"):
+            waiting.filter(node_uid=uid).update(node_id=pk, updated_at=timezone.now())
 
 
 def _audit_warm_up(endpoint_id: UUID, item: Consumer) -> None:

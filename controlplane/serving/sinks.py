@@ -7,12 +7,13 @@ from uuid import UUID
 
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.endpoints import ObservedEndpoint
-from controlplane.clusters.gateway import EventType, Kind, Observed, WatchEvent
+from controlplane.clusters.gateway import EventType, Kind, Observed, ObservedNode, WatchEvent
 from controlplane.serving.services import (
     endpoints_missing,
     endpoints_observe,
     instances_forget,
     instances_observe,
+    instances_place,
 )
 
 ENDPOINT_KINDS = (Kind.ENDPOINT, Kind.JUMPSTART_MODEL)
@@ -30,6 +31,9 @@ class ServingSink:
         elif kind is Kind.CONSUMER:
             pods = [item for item in items if isinstance(item, Consumer)]
             instances_observe(cluster_id=cluster, items=pods, at=at, complete=True)
+        elif kind is Kind.NODE:
+            nodes = {item.uid for item in items if isinstance(item, ObservedNode)}
+            instances_place(cluster_id=cluster, node_uids=nodes)
 
     def changed(self, cluster_id: str, events: tuple[WatchEvent, ...], at: datetime) -> None:
         """Increments in order; only the last one of each object counts."""
@@ -43,5 +47,7 @@ class ServingSink:
             endpoints_missing(cluster_id=cluster, at=at, gone=gone)
         if pods := [item for item in alive if isinstance(item, Consumer)]:
             instances_observe(cluster_id=cluster, items=pods, at=at)
+        if nodes := {event.object.uid for event in events if isinstance(event.object, ObservedNode)}:
+            instances_place(cluster_id=cluster, node_uids=nodes)
         if left := {item.uid for item in ended if isinstance(item, Consumer)}:
             instances_forget(cluster_id=cluster, uids=left)

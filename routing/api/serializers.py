@@ -9,7 +9,8 @@ from rest_framework import serializers
 
 from controlplane.rest.validation import Input
 from routing.api.base import RoutedObject
-from routing.domain.policies import PREFIX_LENGTHS, SPELLINGS, THRESHOLDS, WHOLES, RoutingStrategy
+from routing.domain.extensions import HEADER_CHARACTERS, PARAMETERS, Parameter
+from routing.domain.policies import PREFIX_LENGTHS, SPELLINGS, THRESHOLDS, RoutingStrategy
 
 STRATEGIES = [strategy.value for strategy in RoutingStrategy]
 
@@ -32,56 +33,18 @@ class PrefixAwareInput(Input):
 class ExtensionsInput(Input):
     """Hearth's own; each may be left out."""
 
-    adaptive_depth = serializers.BooleanField(required=False, help_text="pass over beginnings that everybody sends")
-    strict_text = serializers.BooleanField(required=False, help_text="hash message text alone, no roles and tools")
-    key_header = serializers.CharField(
-        required=False, allow_blank=True, max_length=64, help_text="a header whose value is the key"
-    )
-    body_key = serializers.BooleanField(required=False, help_text="prompt_cache_key of a body is the key")
-    hot_fraction = serializers.FloatField(
-        required=False, min_value=0.05, max_value=1, help_text="a beginning is hot above this share, over instances"
-    )
-    queue_when_saturated = serializers.BooleanField(required=False, help_text="at the threshold, wait for room")
-    inspect_bodies = serializers.BooleanField(required=False, help_text="false: requests are never looked into")
-    record_keys = serializers.BooleanField(
-        required=False, help_text="keep keyed digests and sizes of requests for an hour, to try strategies on"
-    )
-    body_bytes = serializers.IntegerField(
-        required=False,
-        min_value=WHOLES["body_bytes"][0],
-        max_value=WHOLES["body_bytes"][1],
-        help_text="greater bodies are refused with 413",
-    )
-    first_byte_seconds = serializers.IntegerField(
-        required=False,
-        min_value=WHOLES["first_byte_seconds"][0],
-        max_value=WHOLES["first_byte_seconds"][1],
-        help_text="an instance that has not begun to answer by then is left, and the client gets 504",
-    )
-    unanswered_threshold = serializers.IntegerField(
-        required=False,
-        min_value=WHOLES["unanswered_threshold"][0],
-        max_value=WHOLES["unanswered_threshold"][1],
-        help_text="PREFIX_AWARE goes elsewhere also when so many wait for their first byte at an instance; 0: never",
-    )
-    avoid_waits = serializers.BooleanField(
-        required=False,
-        help_text="PREFIX_AWARE goes elsewhere while clearly more waits at an instance for its first byte than "
-        "elsewhere; on unless false",
-    )
-    queue_requests = serializers.IntegerField(
-        required=False,
-        min_value=WHOLES["queue_requests"][0],
-        max_value=WHOLES["queue_requests"][1],
-        help_text="wait at each router process while there is no instance for them; one more gets 429 with "
-        "Retry-After, and with 0 all get 503 at once",
-    )
-    queue_seconds = serializers.IntegerField(
-        required=False,
-        min_value=WHOLES["queue_seconds"][0],
-        max_value=WHOLES["queue_seconds"][1],
-        help_text="how long each of them waits before it gets 503",
-    )
+    def get_fields(self) -> dict[str, Any]:
+        return {name: _field(one) for name, one in PARAMETERS.items()}
+
+
+def _field(one: Parameter) -> Any:
+    told: dict[str, Any] = {"required": False, "help_text": one.said}
+    if one.kind is bool:
+        return serializers.BooleanField(**told)
+    if one.kind is str:
+        return serializers.CharField(**told, allow_blank=True, max_length=HEADER_CHARACTERS)
+    number = serializers.FloatField if one.kind is float else serializers.IntegerField
+    return number(**told, min_value=one.least, max_value=one.most)
 
 
 class RoutingPolicyInput(Input):
@@ -156,7 +119,7 @@ class RoutedInstanceSerializer(RoutedObject):
     name = serializers.CharField()
     uid = serializers.CharField(help_text="by which routers know it")
     node = serializers.CharField(
-        source="node.name", allow_null=True, default=None, help_text="null: none, or one of a pool that you may not see"
+        source="runs_on", allow_null=True, default=None, help_text="null: none, or one of a pool that you may not see"
     )
     digest = serializers.CharField(help_text="of what it serves")
     address = serializers.CharField(help_text="empty while it has none, or where its node may not be seen")

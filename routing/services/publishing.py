@@ -149,7 +149,7 @@ def _copies(endpoints: Sequence[Endpoint]) -> Mapping[UUID, list[Copy]]:
     found: dict[UUID, list[Copy]] = defaultdict(list)
     rows = Instance.objects.filter(endpoint__in=endpoints, ready=True).exclude(address="").select_related("node")
     for row in rows.order_by("uid"):
-        home = row.node.uid if row.node is not None else ""
+        home = row.node_uid or (row.node.uid if row.node is not None else "")  # the version before keeps no uid
         if place := place_of(row.address, ports[row.endpoint_id]):
             check = checks.get(row.endpoint_id, "")
             found[row.endpoint_id].append(Copy(row.uid, place, home, tls=row.tls, check=check))

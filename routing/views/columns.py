@@ -101,8 +101,8 @@ def instance_columns() -> list[Column]:
         Column("in_flight", "In flight", lambda i: i.in_flight,
                lambda i: "unknown" if i.in_flight is None else str(i.in_flight), numeric=True),
         Column("ejected_by", "Left out by", lambda i: i.ejected_by, lambda i: _ejected(i.ejected_by)),
-        Column("node", "Node", lambda i: i.node.name if i.node else "",
-               lambda i: cells.link(i.node.name, reverse("node", args=[i.node.id])) if i.node else None),
+        Column("node", "Node", lambda i: i.runs_on or "",
+               lambda i: cells.link(i.runs_on or "", reverse("node", args=[i.node.id]) if i.node else "")),
         Column("address", "Address", lambda i: i.address),
         Column("digest", "Serves", lambda i: i.digest, lambda i: cells.digest(i.digest) if i.digest else None),
     ]  # fmt: skip

@@ -27,6 +27,7 @@ def endpoint() -> Endpoint:
     poolless = factories.node(of=factories.pool(of=made.cluster), name="poolless")
     Node.objects.filter(pk=poolless.pk).update(pool=None)
     factories.instance(of=made, name="chat-2", node=poolless)
+    factories.instance(of=made, name="chat-3", node_name="unheard", node_uid="uid-unheard")  # its node has no row yet
     factories.variant(of=made)
     return made
 
@@ -44,13 +45,14 @@ def test_rest_withholds_nodes_and_addresses_of_pools_that_are_not_seen(endpoint:
         }
 
     of_endpoint, rows = seen(f"{endpoint.cluster.name}.a")
-    assert of_endpoint == {"chat-0": "node-mine", "chat-1": None, "chat-2": None}
-    assert rows == {"chat-0": MINE[1:], "chat-1": (None, ""), "chat-2": (None, "")}
+    assert of_endpoint == {"chat-0": "node-mine", "chat-1": None, "chat-2": None, "chat-3": None}
+    assert rows == {"chat-0": MINE[1:], "chat-1": (None, ""), "chat-2": (None, ""), "chat-3": (None, "")}
     for everything in (endpoint.cluster.name, ""):
         of_endpoint, rows = seen(everything)
         assert of_endpoint["chat-1"] == "node-hidden" and rows["chat-1"] == HIDDEN[1:]
-        assert of_endpoint["chat-2"] == "poolless"
+        assert of_endpoint["chat-2"] == "poolless" and of_endpoint["chat-3"] == rows["chat-3"][0] == "unheard"
     assert Instance.objects.exclude(address="").filter(node__isnull=False).count() == 3, "nothing was written"
+    assert Instance.objects.exclude(address="").exclude(node_name="").count() == 1
 
 
 @pytest.mark.parametrize("page", ["", "/routing", "/routing.json?table=instances"])
@@ -65,9 +67,10 @@ def test_pages_and_exports_withhold_them_too(endpoint: Endpoint, page: str) -> N
     local, whole = shown(f"{endpoint.cluster.name}.a"), shown(endpoint.cluster.name)
     hidden = Instance.objects.select_related("node").get(name="chat-1")
     assert "node-mine" in local and "chat-1" in local, "that it is there, and how it is, is the endpoint's"
-    for secret in ("node-hidden", "poolless", HIDDEN[2], str(hidden.node_id)):
+    for secret in ("node-hidden", "poolless", "unheard", HIDDEN[2], str(hidden.node_id)):
         assert secret not in local
-    assert "node-hidden" in whole and "poolless" in whole
+    assert all(name in whole for name in ("node-hidden", "poolless", "unheard"))
+    assert ">unheard</a>" not in whole, "there is no page of it yet"
 
 
 def test_of_the_nodes_that_a_rollout_waits_for_those_are_named_that_are_seen(endpoint: Endpoint) -> None:

@@ -12,8 +12,10 @@ from django.conf import LazySettings
 from caches.services.endpoints.asking import (
     Answer,
     Finding,
+    Reply,
     ask,
     deployment_question,
+    fine,
     object_question,
     service_question,
 )
@@ -90,13 +92,13 @@ def test_a_source_is_asked_where_nobody_registered_what_it_has(asked: EndpointWo
 def test_it_waits_for_nobody_longer_than_it_may() -> None:
     never, gone = threading.Event(), threading.Event()
 
-    def silent() -> Finding:
+    def silent() -> Reply:
         never.wait(60)
         gone.set()
-        return Finding("image", Answer.FINE, "late")
+        return fine("late")
 
     try:
-        found = ask({"image": silent, "kinds": lambda: Finding("kinds", Answer.FINE, "here")}, seconds=0.2)
+        found = ask({"image": silent, "kinds": lambda: fine("here")}, seconds=0.2)
     finally:
         never.set()
     assert found["image"] == Finding("image", Answer.UNKNOWN, "No answer within 0.2 s.")
@@ -112,7 +114,7 @@ def test_it_waits_for_nobody_longer_than_it_may() -> None:
     ],
 )
 def test_each_kind_of_failure_is_an_answer(error: HearthError | GatewayError, answer: Answer, words: str) -> None:
-    def fails() -> Finding:
+    def fails() -> Reply:
         raise error
 
     found = ask({"source": fails}, seconds=30)["source"]

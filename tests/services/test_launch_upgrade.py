@@ -69,9 +69,9 @@ def test_processes_of_before_write_instances_endpoints_and_artifacts() -> None:
     made = factories.instance(of=factories.endpoint())
     endpoint, artifact = made.endpoint, factories.artifact()
     Instance.objects.all().delete()
-    insert_without(made, "wait_reason", "wait_message", "leaving")
+    insert_without(made, "wait_reason", "wait_message", "leaving", "node_name", "node_uid")
     found = Instance.objects.get()
-    assert (found.wait_reason, found.wait_message, found.leaving) == ("", "", False)
+    assert (found.wait_reason, found.wait_message, found.leaving, found.runs_on) == ("", "", False, None)
     type(endpoint).objects.all().delete()
     insert_without(endpoint, "unwritten")
     assert type(endpoint).objects.get().unwritten == {}

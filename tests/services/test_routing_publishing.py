@@ -72,6 +72,15 @@ def test_it_publishes_those_that_are_ready_and_can_be_reached(chat: Endpoint) ->
     ]
 
 
+def test_where_an_instance_is_counts_from_the_first_and_its_node_coming_later_moves_nothing(chat: Endpoint) -> None:
+    factories.instance(of=chat, node_name="n", node_uid="uid-n")
+    version = configuration_publish()
+    [shown] = newest().document["endpoints"][0]["variants"][0]["instances"]
+    assert shown["home"] == "uid-n"
+    Instance.objects.update(node=factories.node(of=factories.pool(of=chat.cluster), uid="uid-n"))
+    assert configuration_publish() == version
+
+
 def test_it_takes_the_port_from_the_endpoints_document(chat: Endpoint) -> None:
     Endpoint.objects.update(document={"worker": {"modelInvocationPort": {"containerPort": 9001}}})
     factories.instance(of=chat, address="10.0.0.7")

@@ -11,7 +11,7 @@ import pytest
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.endpoints import EndpointName, ObservedEndpoint
-from controlplane.clusters.gateway import EventType, Kind, Observed, WatchEvent
+from controlplane.clusters.gateway import EventType, Kind, Observed, ObservedNode, WatchEvent
 from controlplane.clusters.models import Cluster
 from controlplane.serving.models import Endpoint, Instance
 from controlplane.serving.sinks import ServingSink
@@ -99,6 +99,52 @@ def test_instances_are_the_pods_that_carry_the_label(cluster: Cluster) -> None:
     relist(cluster, ready, pod("b", "gone"), *strangers, kind=Kind.CONSUMER)
     found = {row.uid: (row.node_id, row.digest, row.ready, row.address) for row in Instance.objects.all()}
     assert found == {"a": (node.pk, "sha256:aa", True, "10.0.0.7"), "b": (None, "sha256:aa", False, "")}
+
+
+def machine(uid: str, name: str = "n1") -> ObservedNode:
+    return ObservedNode(name, uid, {}, ready=True, schedulable=True, created_at=AT)
+
+
+def where() -> dict[str, tuple[Any, str | None]]:
+    return {row.uid: (row.node_id, row.runs_on) for row in Instance.objects.select_related("node")}
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_an_instance_takes_its_node_as_soon_as_that_is_known(cluster: Cluster, listed: bool) -> None:
+    relist(cluster, endpoint())
+    placed, elsewhere = pod("a", "uid-late", node_name="late"), pod("b", "uid-never", node_name="never")
+    relist(cluster, placed, elsewhere, pod("c", "", node_name=""), kind=Kind.CONSUMER)
+    unknown = {"a": (None, "late"), "b": (None, "never"), "c": (None, None)}
+
+    def heard() -> None:
+        if listed:
+            relist(cluster, machine("uid-late", "late"), machine("uid-other"), kind=Kind.NODE)
+        else:
+            change(cluster, event(EventType.ADDED, machine("uid-late", "late"), Kind.NODE))
+
+    heard()
+    assert where() == unknown, "it has no row yet"
+    # One of the same uid elsewhere is another, and so is another machine of the same name.
+    factories.node(uid="uid-late", name="late")
+    pool = factories.pool(of=cluster)
+    gone = factories.node(of=pool, uid="uid-before", name="never", lost_at=AT)
+    heard()
+    assert where() == unknown
+    node = factories.node(of=pool, uid="uid-late", name="late")
+    heard()
+    assert where() == {**unknown, "a": (node.pk, "late")} and gone.instances.count() == 0
+    node.delete()
+    assert where() == unknown, "its name is kept"
+
+
+def test_a_node_that_is_heard_of_costs_one_look_at_who_waits_for_it(
+    cluster: Cluster, django_assert_num_queries: Any
+) -> None:
+    relist(cluster, endpoint())
+    node = factories.node(of=factories.pool(of=cluster))
+    relist(cluster, *(pod(name, node.uid) for name in "ab"), kind=Kind.CONSUMER)
+    with django_assert_num_queries(1):
+        change(cluster, *(event(EventType.MODIFIED, machine(f"uid-{n}"), Kind.NODE) for n in range(5)))
 
 
 def test_a_warm_up_that_failed_is_written_down_once(cluster: Cluster) -> None:

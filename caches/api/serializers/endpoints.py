@@ -125,7 +125,7 @@ def condition_of(one: Mapping[str, Any]) -> dict[str, Any]:
 class InstanceSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     uid = serializers.CharField()
-    node = serializers.CharField(source="node.name", allow_null=True, default=None)
+    node = serializers.CharField(source="runs_on", allow_null=True, default=None)
     digest = serializers.CharField()
     ready = serializers.SerializerMethodField(help_text="null: nobody knows now, see state")
     state = serializers.SerializerMethodField(

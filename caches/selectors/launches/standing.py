@@ -43,6 +43,6 @@ _STANDING = f"""
            (SELECT md5(string_agg(id::text, ' ' ORDER BY id)) FROM {LaunchCount._meta.db_table}
              WHERE by = 'Nothing' AND step = 'Hour' AND start >= %s AND start < %s),
            (SELECT count(*) FROM {AuditEvent._meta.db_table} WHERE at >= %s),
-           (SELECT md5(string_agg(id::text, ' ' ORDER BY id)) FROM {Node._meta.db_table}),
+           (SELECT count(*) || ' ' || sum(uuid_hash_extended(id, 0)) FROM {Node._meta.db_table}),
            (SELECT md5(string_agg(id::text || name, ' ' ORDER BY id)) FROM {Cluster._meta.db_table})
 """

@@ -33,6 +33,7 @@ BROUGHT = {
     EndpointOwner.OTHER: "Another operator brought the kinds and reconciles them: Hearth would only observe it.",
     EndpointOwner.NOBODY: "The cluster has no such kinds. Install deploy/endpoints first.",
 }
+MOST_WORDS = 500  # characters
 
 
 class Answer(StrEnum):
@@ -42,16 +43,46 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Reply:
+    """``said``: a sentence for people. ``held_by``: who writes the fields that would change."""
+
+    answer: Answer
+    said: str
+    held_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """``about``: kinds, object, deployment, service, image, source, worker or room. ``said``: a sentence for people."""
+    """A reply, and ``about`` what: kinds, object, deployment, service, image, source, worker or room."""
 
     about: str
     answer: Answer
     said: str
-    held_by: tuple[str, ...] = ()  # who writes the fields that would change
+    held_by: tuple[str, ...] = ()
 
 
-Question = Callable[[], Finding]
+Question = Callable[[], Reply]
+
+
+def fine(said: str) -> Reply:
+    return Reply(Answer.FINE, said)
+
+
+def problem(said: object, held_by: tuple[str, ...] = ()) -> Reply:
+    """Of an error's own words as many as people read."""
+    return Reply(Answer.PROBLEM, str(said)[:MOST_WORDS], held_by)
+
+
+def unknown(said: object) -> Reply:
+    return Reply(Answer.UNKNOWN, str(said)[:MOST_WORDS])
+
+
+def found(about: str, reply: Reply) -> Finding:
+    return Finding(about, reply.answer, reply.said, reply.held_by)
+
+
+def words_of(error: HearthError) -> str:
+    return f"{error.detail} {error.next_step}".strip()
 
 
 def ask(questions: Mapping[str, Question], *, seconds: float) -> dict[str, Finding]:
@@ -62,37 +93,34 @@ def ask(questions: Mapping[str, Question], *, seconds: float) -> dict[str, Findi
     if not questions:
         return {}
     pool = ThreadPoolExecutor(max_workers=len(questions), thread_name_prefix="dry-run")
-    running: dict[str, Future[Finding]] = {about: pool.submit(question) for about, question in questions.items()}
+    running: dict[str, Future[Reply]] = {about: pool.submit(question) for about, question in questions.items()}
     wait(running.values(), timeout=seconds)
     pool.shutdown(wait=False, cancel_futures=True)
-    return {about: _answer(about, future, seconds) for about, future in running.items()}
+    return {about: found(about, _answer(future, seconds)) for about, future in running.items()}
 
 
-def _answer(about: str, future: Future[Finding], seconds: float) -> Finding:
+def _answer(future: Future[Reply], seconds: float) -> Reply:
     if not future.done():
-        return Finding(about, Answer.UNKNOWN, f"No answer within {seconds:g} s.")
+        return unknown(f"No answer within {seconds:g} s.")
     error = future.exception()
     if error is None:
         return future.result()
-    if isinstance(error, Permanent):
-        return Finding(about, Answer.PROBLEM, f"{error.detail} {error.next_step}".strip())
     if isinstance(error, HearthError):
-        return Finding(about, Answer.UNKNOWN, f"{error.detail} {error.next_step}".strip())
+        return (problem if isinstance(error, Permanent) else unknown)(words_of(error))
     if isinstance(error, GatewayError):
-        return Finding(about, Answer.UNKNOWN, str(error)[:500])
+        return unknown(error)
     raise error
 
 
 def kinds_question(gateway: ClusterGateway) -> Question:
     """Who reconciles the cluster's endpoints."""
 
-    def question() -> Finding:
+    def question() -> Reply:
         try:
             owner = gateway.endpoint_owner()
         except NotApplicable as error:
-            return Finding("kinds", Answer.PROBLEM, str(error))
-        fine = owner is EndpointOwner.HEARTH
-        return Finding("kinds", Answer.FINE if fine else Answer.PROBLEM, BROUGHT[owner])
+            return problem(error)
+        return (fine if owner is EndpointOwner.HEARTH else problem)(BROUGHT[owner])
 
     return question
 
@@ -100,16 +128,16 @@ def kinds_question(gateway: ClusterGateway) -> Question:
 def object_question(gateway: ClusterGateway, document: Mapping[str, Any]) -> Question:
     """Whether the API server would take the document: its namespace, its rules, and who holds its fields."""
 
-    def question() -> Finding:
+    def question() -> Reply:
         try:
             gateway.apply_endpoint(document, dry_run=True)
         except Conflict as error:
-            return Finding("object", Answer.PROBLEM, held_by_others(error)[:500], error.managers)
+            return problem(held_by_others(error), error.managers)
         except (NotFound, NotApplicable) as error:
-            return Finding("object", Answer.PROBLEM, str(error)[:500])
+            return problem(error)
         except Refused as error:
-            return _refused("object", error, "What deploy/endpoints brings lets them.")
-        return Finding("object", Answer.FINE, "The API server would take the document.")
+            return _refused(error, "What deploy/endpoints brings lets them.")
+        return fine("The API server would take the document.")
 
     return question
 
@@ -117,18 +145,19 @@ def object_question(gateway: ClusterGateway, document: Mapping[str, Any]) -> Que
 def deployment_question(gateway: ClusterGateway, namespace: str, name: str, *, known: bool) -> Question:
     """Whether the name is free for a Deployment. ``known``: an endpoint of this name is served already."""
 
-    def question() -> Finding:
+    def question() -> Reply:
         try:
-            found = gateway.workload_status(namespace, name)
+            work = gateway.workload_status(namespace, name)
         except (Refused, NotApplicable) as error:
-            return _refused("deployment", error, _granted(namespace))
-        if found is None:
-            return Finding("deployment", Answer.FINE, f"No Deployment is called {namespace}/{name} yet.")
-        numbers = f"{found.available} of {found.wanted} replicas serve"
-        if found.rollout or known:
-            return Finding("deployment", Answer.FINE, f"The Deployment {namespace}/{name} is there: {numbers}.")
-        said = f"A Deployment {namespace}/{name} is there that no endpoint made ({numbers}): nothing is taken from it."
-        return Finding("deployment", Answer.PROBLEM, said)
+            return _refused(error, _granted(namespace))
+        if work is None:
+            return fine(f"No Deployment is called {namespace}/{name} yet.")
+        numbers = f"{work.available} of {work.wanted} replicas serve"
+        if work.rollout or known:
+            return fine(f"The Deployment {namespace}/{name} is there: {numbers}.")
+        return problem(
+            f"A Deployment {namespace}/{name} is there that no endpoint made ({numbers}): nothing is taken from it."
+        )
 
     return question
 
@@ -136,17 +165,17 @@ def deployment_question(gateway: ClusterGateway, namespace: str, name: str, *, k
 def service_question(gateway: ClusterGateway, namespace: str, name: str) -> Question:
     """Whether the name is free for a Service, which requests come by."""
 
-    def question() -> Finding:
+    def question() -> Reply:
         try:
             ours = gateway.service_is_ours(namespace, name)
         except (Refused, NotApplicable) as error:
-            return _refused("service", error, _granted(namespace))
+            return _refused(error, _granted(namespace))
         if ours is None:
-            return Finding("service", Answer.FINE, f"No Service is called {namespace}/{name} yet.")
+            return fine(f"No Service is called {namespace}/{name} yet.")
         if ours:
-            return Finding("service", Answer.FINE, f"The Service {namespace}/{name} is there, and Hearth made it.")
+            return fine(f"The Service {namespace}/{name} is there, and Hearth made it.")
         said = f"A Service {namespace}/{name} is there that somebody else made: nothing is taken from it."
-        return Finding("service", Answer.PROBLEM, f"{said} Give the endpoint another name.")
+        return problem(f"{said} Give the endpoint another name.")
 
     return question
 
@@ -154,12 +183,11 @@ def service_question(gateway: ClusterGateway, namespace: str, name: str) -> Ques
 def image_question(resolver: ImageResolver, reference: str) -> Question:
     """Which digest the registry has under the reference now. Closes the resolver."""
 
-    def question() -> Finding:
+    def question() -> Reply:
         try:
-            found = resolver.current_digest(reference)
+            return fine(f"{reference} is {resolver.current_digest(reference)}.")
         finally:
             resolver.close()
-        return Finding("image", Answer.FINE, f"{reference} is {found}.")
 
     return question
 
@@ -169,13 +197,13 @@ def source_question(place: Place) -> Question:
     opened = connection_source(place.connection)
     source = opened.__enter__()
 
-    def question() -> Finding:
+    def question() -> Reply:
         try:
             uri = source.resolve(place.uri.rstrip("/")).uri
             source.check(uri)
         finally:
             opened.__exit__(None, None, None)
-        return Finding("source", Answer.FINE, f"{place.connection.name} reads {uri}.")
+        return fine(f"{place.connection.name} reads {uri}.")
 
     return question
 
@@ -184,9 +212,8 @@ def _granted(namespace: str) -> str:
     return f"The role hearth-web-deployments, bound in {namespace}, lets them (docs/tutorial.md, step 4)."
 
 
-def _refused(about: str, error: GatewayError, granted: str) -> Finding:
+def _refused(error: GatewayError, granted: str) -> Reply:
     """``granted``: what would give the right to ask."""
     if not isinstance(error, Forbidden):
-        return Finding(about, Answer.PROBLEM, str(error)[:500])
-    said = f"Hearth's pages may not ask this; its worker does when the document is applied. {granted}"
-    return Finding(about, Answer.UNKNOWN, said)
+        return problem(error)
+    return unknown(f"Hearth's pages may not ask this; its worker does when the document is applied. {granted}")

@@ -13,7 +13,7 @@ from caches.domain.plans import Plan
 from caches.domain.text import plural, size_text
 from caches.models import PoolLoop
 from caches.services.endpoints import asking
-from caches.services.endpoints.asking import Answer, Finding, Question
+from caches.services.endpoints.asking import Answer, Finding, Question, Reply
 from caches.services.endpoints.images import registry_connection
 from caches.services.endpoints.refusals import NO_ENSURE_IMAGE
 from caches.services.endpoints.versions import place_to_ask
@@ -41,9 +41,9 @@ def answers(*, cluster: Cluster, spec: EndpointSpec, document: Mapping[str, Any]
         questions["service"] = asking.service_question(gateway, spec.namespace, spec.name)
     openers = {"image": lambda: _image(spec), "source": lambda: _source(cluster, spec)}
     for about, opened in openers.items():
-        found = _opened(about, opened)
-        if isinstance(found, Finding):
-            told[about] = found
+        found = _opened(opened)
+        if isinstance(found, Reply):
+            told[about] = asking.found(about, found)
         elif found is not None:
             questions[about] = found
     return (*asking.ask(questions, seconds=seconds).values(), *told.values())
@@ -82,21 +82,21 @@ def room(plans: Sequence[Plan], *, awaited: bool) -> Iterator[Finding]:
             yield Finding("room", Answer.FINE, said)
 
 
-def _opened(about: str, opened: Callable[[], Question | Finding | None]) -> Question | Finding | None:
+def _opened(opened: Callable[[], Question | Reply | None]) -> Question | Reply | None:
     """A source or registry that cannot even be opened (its secret cannot be read) is an answer too."""
     try:
         return opened()
     except HearthError as error:
-        return Finding(about, Answer.PROBLEM, f"{error.detail} {error.next_step}".strip())
+        return asking.problem(asking.words_of(error))
 
 
-def _image(spec: EndpointSpec) -> Question | Finding | None:
+def _image(spec: EndpointSpec) -> Question | Reply | None:
     if not spec.image:
         return None
     try:
         parsed = parse_reference(spec.image)
     except NotAReference as error:
-        return Finding("image", Answer.PROBLEM, str(error))
+        return asking.problem(error)
     connection = registry_connection(parsed, namespace=spec.namespace)
     return asking.image_question(resolver.open_resolver(connection), str(at_registry(parsed, connection)))
 
