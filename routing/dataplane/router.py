@@ -7,7 +7,6 @@ import logging
 import os
 import ssl
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from routing.domain.deciding import Decision
 from routing.domain.dialects_usage import TokenUse
 from routing.domain.health import Failure
 from routing.domain.sketches import MOST as MOST_COUNT
+from routing.domain.tallies import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,10 +37,10 @@ CONFIG_SECONDS, SWEEP_SECONDS, LAST_WORD_SECONDS = 0.5, 1.0, 0.5
 class Counters:
     """What happened since the start, by names that say nothing about what was asked."""
 
-    decisions: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # endpoint, variant, outcome, id
-    answers: Counter[tuple[str, str, int]] = field(default_factory=Counter)  # endpoint, variant, status
-    failures: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)  # endpoint, variant, id, failure
-    refusals: Counter[str] = field(default_factory=Counter)  # code
+    decisions: Tally[tuple[str, str, str, str]] = field(default_factory=Tally)  # endpoint, variant, outcome, id
+    answers: Tally[tuple[str, str, int]] = field(default_factory=Tally)  # endpoint, variant, status
+    failures: Tally[tuple[str, str, str, str]] = field(default_factory=Tally)  # endpoint, variant, id, failure
+    refusals: Tally[str] = field(default_factory=Tally)  # code
     disconnected: int = 0
     truncated: int = 0
 

@@ -6,7 +6,6 @@ Sums over routers and over time are the same operation, so a window of an hour i
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from routing.domain.engine_figures import EngineFigures
 from routing.domain.sketches import MOST as MOST_COUNT
 from routing.domain.sketches import Sketch
+from routing.domain.tallies import Tally
 
 NAMED = ("outcomes", "instances", "answers", "failures", "refusals")
 NUMBERS = ("requests", "told", "prompt_tokens", "cached_tokens", "disconnected", "truncated", "queued")
@@ -43,11 +43,11 @@ class Figures:
     queued: int = 0
     most_in_flight: int = 0
     most_queued: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    instances: Counter[str] = field(default_factory=Counter)
-    answers: Counter[str] = field(default_factory=Counter)
-    failures: Counter[str] = field(default_factory=Counter)
-    refusals: Counter[str] = field(default_factory=Counter)
+    outcomes: Tally[str] = field(default_factory=Tally)
+    instances: Tally[str] = field(default_factory=Tally)
+    answers: Tally[str] = field(default_factory=Tally)
+    failures: Tally[str] = field(default_factory=Tally)
+    refusals: Tally[str] = field(default_factory=Tally)
     ttft: dict[str, Sketch] = field(default_factory=dict)
     overhead: Sketch = field(default_factory=Sketch)
     waited: Sketch = field(default_factory=Sketch)

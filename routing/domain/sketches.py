@@ -7,9 +7,10 @@ microsecond, as decisions take tens of them) everything is one bucket, above LAR
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
+
+from routing.domain.tallies import Tally
 
 ACCURACY = 0.01
 SMALLEST, LARGEST = 1e-6, 1e5  # seconds
@@ -25,7 +26,7 @@ class Sketch:
     __slots__ = ("buckets",)
 
     def __init__(self) -> None:
-        self.buckets: Counter[int] = Counter()
+        self.buckets: Tally[int] = Tally()
 
     def add(self, seconds: float, times: int = 1) -> None:
         if SMALLEST < seconds < LARGEST:  # nearly always; as bucket_of
