@@ -40,7 +40,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         uri = source.resolve("hf://org/m").uri
         manifest = manifest_of(source, uri)
         source.close()
-        world = World(tmp_path, tuning=replace(FAST, stall_seconds=15.0), connections=(spec,))
+        world = World(tmp_path, tuning=replace(FAST, stall_seconds=30.0), connections=(spec,))
         world.open_source = open_source  # type: ignore[method-assign]  # the real one
         world.link.manifests[manifest.digest] = manifest
         yield Place(standing, world, manifest, uri)

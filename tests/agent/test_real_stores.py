@@ -11,7 +11,7 @@ import pytest
 from caches.domain.manifests import manifest_build
 from caches.sources import open_source
 from controlplane.clusters.documents import Algorithm, EntryState, Limits, Manifest, Reason
-from tests.agent.world import KIB, World, noise
+from tests.agent.world import FAST, KIB, World, noise
 from tests.sources.conftest import Bucket, bucket, moto_bucket, moto_endpoint
 
 __all__ = ["bucket", "moto_bucket", "moto_endpoint"]  # fixtures
@@ -29,7 +29,9 @@ class S3World(World):
 
 
 def world_on(tmp_path: Path, place: Bucket, **fields: Any) -> S3World:
-    world = S3World(tmp_path, connections=(replace(place.spec(), name="disk"),), **fields)
+    # A real store on a busy machine may think for a while; nobody here tests that it must not.
+    tuning = replace(FAST, stall_seconds=30.0)
+    world = S3World(tmp_path, tuning=tuning, connections=(replace(place.spec(), name="disk"),), **fields)
     world.bucket = place
     return world
 
