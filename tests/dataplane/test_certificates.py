@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from routing.dataplane import upstream
 from routing.dataplane.__main__ import look_again
 from routing.dataplane.certificates import Authorities, Certificate
 from routing.dataplane.router import Shared
@@ -118,7 +119,8 @@ def test_without_a_bundle_there_is_nothing_to_look_at() -> None:
         Authorities("/nowhere.pem")
 
 
-def test_a_router_asks_its_instances_by_the_bundle_of_now(tmp_path: Path) -> None:
+def test_a_router_asks_its_instances_by_the_bundle_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream, "CONNECT_SECONDS", 30.0)  # of a machine that does much else
     before, after = certificates(), certificates()
     trust, served = Authorities(pem(tmp_path, before[0])), issued_by(tmp_path, after)
     shared = Shared(upstream_tls=trust.context)
@@ -126,12 +128,14 @@ def test_a_router_asks_its_instances_by_the_bundle_of_now(tmp_path: Path) -> Non
     @run
     async def test() -> None:
         engine = await Engine().start(tls=served)
-        async with world(shared=shared) as here:
-            here.publish(instances=[{"id": "pod", "address": f"127.0.0.1:{engine.port}", "tls": True}])
-            assert (await here.ask("POST", "/v1/completions", b"{}")).status == 502
-            pem(tmp_path, after[0])
-            look_again(shared, None, trust)
-            assert (await here.ask("POST", "/v1/completions", b"{}")).status == 200
-        await engine.stop()
+        try:
+            async with world(shared=shared) as here:
+                here.publish(instances=[{"id": "pod", "address": f"127.0.0.1:{engine.port}", "tls": True}])
+                assert (await here.ask("POST", "/v1/completions", b"{}")).status == 502
+                pem(tmp_path, after[0])
+                look_again(shared, None, trust)
+                assert (await here.ask("POST", "/v1/completions", b"{}")).status == 200
+        finally:
+            await engine.stop()
 
     test()
