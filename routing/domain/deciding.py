@@ -181,13 +181,11 @@ def _by_key(situation: Situation, key: Key, draw: int, size: int) -> Decision:
         held = ""  # it is away; what belongs to it comes back to it, what went there for a while need not
     first = held or home
     in_flight, pending, most = situation.in_flight or {}, situation.pending, situation.unanswered_threshold
+    waits = pending.get(first, 0) if pending else 0
+    mean = _mean(situation, pending) if pending and waits else 0.0
     if (
         in_flight.get(first, 0) < situation.threshold
-        and (
-            not pending
-            or not (waits := pending.get(first, 0))
-            or waits <= _bound(situation, _mean(situation, pending), situation.able.weights[first], held, size)
-        )
+        and (not waits or waits <= _bound(situation, mean, situation.able.weights[first], held, size))
         and not (most and (situation.unanswered or {}).get(first, 0) >= most)
     ):
         if first == home:
@@ -197,16 +195,17 @@ def _by_key(situation: Situation, key: Key, draw: int, size: int) -> Decision:
     if not below:
         return _least_busy(situation, draw, Outcome.SATURATED, key)
     open_ones = _within_count(situation, below)
-    bearable, spare = _bearable(situation, open_ones, held, size)
+    bearable = _bearable(situation, open_ones, mean, held, size)
     if first in bearable:
         return _decision(first, _PRIMARY if first == home else _MOVED, key, ranked)
     homes = situation.able.homes
     machine = homes.get(first)
-    sibling = next((one for one in bearable if machine and homes.get(one) == machine), "")
+    sibling = next((one for one in bearable if homes.get(one) == machine), "") if machine else ""
     # Nobody else holds anything of a key that was here before, so where least waits; a new one to the first in order.
     # Past the threshold the order counts, so that a second home is the same every time.
     relieved = first in below
-    chosen = sibling or (spare if not bearable or (held and pending and relieved) else bearable[0])
+    by_wait = not bearable or (held and pending and relieved)
+    chosen = sibling or (_least_waiting(situation, open_ones) if by_wait else bearable[0])
     if chosen in (home, first):
         return _decision(chosen, _PRIMARY if chosen == home else _MOVED, key, ranked)
     outcome = Outcome.SIBLING if sibling else _RELIEF if relieved else Outcome.SPILL
@@ -236,15 +235,20 @@ def _bound(situation: Situation, mean: float, weight: float, held: str, size: in
     return (OWN_SIZES * size + situation.times[weight] * mean if held else NEW_MEAN * mean) * weight
 
 
-def _bearable(situation: Situation, among: list[str], held: str, size: int) -> tuple[list[str], str]:
-    """Where not too much waits, and where least does, both in the order of ``among``."""
+def _bearable(situation: Situation, among: list[str], mean: float, held: str, size: int) -> list[str]:
+    """Where not too much waits, in the order of ``among``. ``mean`` 0 for one that nobody asked for yet."""
     pending, weights = situation.pending, situation.able.weights
     if not pending:
-        return among, among[0]
-    mean = _mean(situation, pending)
+        return among
+    mean = mean or _mean(situation, pending)
     bounds = {weight: _bound(situation, mean, weight, held, size) for weight in situation.times}
-    waits = {one: pending.get(one, 0) / weights[one] for one in among}
-    return [one for one in among if pending.get(one, 0) <= bounds[weights[one]]], min(among, key=waits.__getitem__)
+    return [one for one in among if pending.get(one, 0) <= bounds[weights[one]]]
+
+
+def _least_waiting(situation: Situation, among: list[str]) -> str:
+    """The first of ``among`` at which least waits for its weight."""
+    pending, weights = situation.pending or {}, situation.able.weights
+    return min(among, key=lambda one: pending.get(one, 0) / weights[one])
 
 
 def _decision(instance: str, outcome: Outcome, key: Key, ranked: tuple[str, ...]) -> Decision:
