@@ -59,7 +59,7 @@ def test_an_answer_that_began_and_hangs_is_broken_off(begins: bytes) -> None:
             assert here.in_flight() == {"pod-0": 1}, "it may think"
             await later(here, clock, 2)
             assert here.in_flight() == {} and here.shared.counters.truncated == 1
-            await asyncio.wait_for(here.engines[0].gone.wait(), 10)
+            await until(here.engines[0].gone.is_set, "its instance was told")
             reply = await wire.reply()
             assert (reply.status, reply.whole) == (200, False)
             await until(lambda: not here.shared.clients, "the client sees where it ends")
