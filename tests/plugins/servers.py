@@ -22,7 +22,7 @@ from controlplane.embedded import ports
 from controlplane.embedded.seaweed import S3
 from controlplane.embedded.servers import EmbeddedServers
 
-# Tells a worker that the session is prepared, and whether the address of Valkey is ours to choose.
+# Tells a worker that the session is prepared, and which addresses are ours to choose.
 _OURS = "HEARTH_TESTS_SESSION"
 _valkey_at: tuple[int, str] | None = None
 _held = socket.socket()
@@ -41,7 +41,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 def _prepare_session(config: pytest.Config) -> None:
     """Once, in the process that was started by hand; the workers inherit what it puts into the environment."""
-    os.environ[_OURS] = "" if _given("REDIS_URL") else "valkey"
+    os.environ[_OURS] = " ".join(name for name in ("DATABASE_URL", "REDIS_URL") if not _given(name))
     # Never the state of a program that runs beside the tests.
     state = _state()
     (state / "static").mkdir()
@@ -70,11 +70,16 @@ def _choose_valkey() -> None:
     Until then the port is held: minutes may pass, in which another server could choose the same one.
     """
     global _valkey_at
-    if os.environ[_OURS] != "valkey":
+    if not is_ours("REDIS_URL"):
         return
     _valkey_at = (ports.free_port(), secrets.token_hex(16))
     _held.bind((ports.HOST, _valkey_at[0]))
     os.environ["REDIS_URL"] = f"redis://:{_valkey_at[1]}@{ports.HOST}:{_valkey_at[0]}/0"
+
+
+def is_ours(name: str) -> bool:
+    """Whether this setting names a server that was started for these tests."""
+    return name in os.environ[_OURS].split()
 
 
 def _given(name: str) -> bool:
