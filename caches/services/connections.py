@@ -24,7 +24,7 @@ from controlplane.audit.services import Actor, audit_write
 from controlplane.celery import publish_on_commit
 from controlplane.clusters.documents import ConnectionSpec, Reason, SourceType
 from controlplane.clusters.models import NodePool
-from controlplane.errors import Clash, FieldError, HearthError, Invalid, Missing, Stale
+from controlplane.errors import Clash, FieldError, HearthError, Invalid, Missing, Stale, Transient
 
 CHECK_EVERY = timedelta(minutes=10)
 _EDITABLE = (
@@ -204,12 +204,22 @@ def connection_check(*, connection_id: UUID) -> SourceConnection:
                 source.probe()
     except HearthError as error:
         denied = getattr(error, "reason", "") == Reason.ACCESS_DENIED
-        state, message = "AccessDenied" if denied else "Unreachable", f"{error.detail} {error.next_step}"[:1000]
+        state, message = (
+            "AccessDenied" if denied else "Unreachable",
+            f"{error.detail} {_next_step(connection, error)}"[:1000],
+        )
     # Not save(): an edit made meanwhile stays, and its "Unchecked" too.
     rows = SourceConnection.objects.filter(pk=connection_id, updated_at=connection.updated_at)
     rows.update(state=state, message=message, observed_at=timezone.now())
     connection.refresh_from_db()
     return connection
+
+
+def _next_step(connection: SourceConnection, error: HearthError) -> str:
+    """Who asked often may wait; here it may be the first time, and the address a wrong one."""
+    if isinstance(error, Transient) and connection.endpoint:
+        return f"It is tried again by itself; see whether its address, {connection.endpoint}, is right."
+    return error.next_step
 
 
 def connections_due(*, now: datetime) -> list[UUID]:

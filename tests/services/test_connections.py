@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -174,6 +176,16 @@ def test_it_says_what_the_store_says(s3_server: S3) -> None:
     checked = connection_check(connection_id=made.pk)
     assert checked.state == "Unreachable" and "no-such-bucket" in checked.message
     assert s3_server.secret_key not in json.dumps(list(AuditEvent.objects.values("before", "after")))
+
+
+def test_it_names_the_address_of_a_store_that_does_not_answer() -> None:
+    with closing(socket.socket()) as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        made = s3(endpoint=endpoint, allowed=["models"])
+        checked = connection_check(connection_id=made.pk)
+    assert checked.state == "Unreachable"
+    assert checked.message.endswith(f"see whether its address, {endpoint}, is right.")
 
 
 def test_it_checks_folders(tmp_path: Path) -> None:
