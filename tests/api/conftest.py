@@ -17,6 +17,7 @@ from controlplane.accounts.models import Scope, User
 from controlplane.accounts.services import token_create
 from controlplane.audit.models import Via
 from controlplane.audit.services import Actor
+from tests.plugins.standing import standing
 
 ROOT = "/api/v1/"
 PASSPHRASE = "hunter2-of-nobody"
@@ -108,6 +109,14 @@ def admin_api(admin: User) -> Api:
 @pytest.fixture
 def anonymous_api(db: None) -> Api:
     return Api(None)
+
+
+@standing
+def populated() -> dict[str, str]:
+    """Three different rows in every collection; what populate() says of them."""
+    from tests.api.rows import populate  # which needs what is above
+
+    return populate()
 
 
 @pytest.fixture

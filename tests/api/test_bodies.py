@@ -10,7 +10,7 @@ import pytest
 from caches.models import CacheEntry, Pin, Webhook
 from controlplane.operations.models import Operation
 from tests.api.conftest import Api
-from tests.api.rows import description, filled, populate
+from tests.api.rows import description, filled
 
 pytestmark = pytest.mark.thorough
 
@@ -28,8 +28,10 @@ HUGE = b"9" * 5000
 
 
 @pytest.mark.parametrize(("method", "path"), READERS)
-def test_it_refuses_what_is_no_object_of_its_fields(admin_api: Api, method: str, path: str) -> None:
-    place = filled(path, populate())
+def test_it_refuses_what_is_no_object_of_its_fields(
+    admin_api: Api, method: str, path: str, populated: dict[str, str]
+) -> None:
+    place = filled(path, populated)
     codes = {
         b"": None,
         b"{": "request:user:malformed",
@@ -56,13 +58,12 @@ def test_it_refuses_what_is_no_object_of_its_fields(admin_api: Api, method: str,
     assert admin_api.call(method.upper(), place, b'{"nme": 1}').json()["errors"]
 
 
-def test_it_reads_json_alone(admin_api: Api) -> None:
-    known = populate()
+def test_it_reads_json_alone(admin_api: Api, populated: dict[str, str]) -> None:
     media_types = ("text/plain", "application/x-www-form-urlencoded", "application/xml", "x")
     for (method, path), media_type in itertools.product(READERS, media_types):
         answer = admin_api.client.generic(
             method.upper(),
-            f"/api/v1/{filled(path, known)}",
+            f"/api/v1/{filled(path, populated)}",
             data=b'{"name": "x"}',
             content_type=media_type,
             headers=admin_api.headers,
@@ -73,8 +74,10 @@ def test_it_reads_json_alone(admin_api: Api) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), BODILESS)
-def test_it_does_nothing_for_a_body_that_it_would_not_read(admin_api: Api, method: str, path: str) -> None:
-    place = filled(path, populate())
+def test_it_does_nothing_for_a_body_that_it_would_not_read(
+    admin_api: Api, method: str, path: str, populated: dict[str, str]
+) -> None:
+    place = filled(path, populated)
     before = [list(kind.objects.order_by("pk").values()) for kind in (CacheEntry, Operation, Pin, Webhook)]
 
     answer = admin_api.call(method.upper(), place, {"dry_run": True})
@@ -151,8 +154,7 @@ WRONG_PINS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_it_refuses_a_pin_by_field_and_says_the_same_in_a_dry_run(admin_api: Api) -> None:
-    populate()
+def test_it_refuses_a_pin_by_field_and_says_the_same_in_a_dry_run(admin_api: Api, populated: dict[str, str]) -> None:
     Pin.objects.all().delete()
 
     for change, field in WRONG_PINS:
@@ -177,8 +179,7 @@ def test_it_refuses_a_pin_by_field_and_says_the_same_in_a_dry_run(admin_api: Api
         {"priority": 0},
     ],
 )
-def test_it_takes_what_is_odd_but_right(admin_api: Api, change: dict[str, Any]) -> None:
-    populate()
+def test_it_takes_what_is_odd_but_right(admin_api: Api, change: dict[str, Any], populated: dict[str, str]) -> None:
     Pin.objects.all().delete()
 
     dry = admin_api.post("pins?dry_run=true", PIN | change)
@@ -226,9 +227,9 @@ WRONG_POOLS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_it_refuses_a_pool_by_field_when_it_is_made_tried_out_or_changed(admin_api: Api) -> None:
-    populate()
-
+def test_it_refuses_a_pool_by_field_when_it_is_made_tried_out_or_changed(
+    admin_api: Api, populated: dict[str, str]
+) -> None:
     for change, field in WRONG_POOLS:
         calls = [("POST", "node-pools", POOL | change), ("POST", "node-pools?dry_run=true", POOL | change)]
         if not set(change) & {"cluster", "name", "cache_path"}:
@@ -249,8 +250,9 @@ def test_it_refuses_a_pool_by_field_when_it_is_made_tried_out_or_changed(admin_a
         (".new", "letters, digits, dashes"),
     ],
 )
-def test_it_says_what_to_do_with_a_name_that_was_copied_from_an_answer(admin_api: Api, name: str, says: str) -> None:
-    populate()
+def test_it_says_what_to_do_with_a_name_that_was_copied_from_an_answer(
+    admin_api: Api, name: str, says: str, populated: dict[str, str]
+) -> None:
     [error] = admin_api.call("POST", "node-pools", POOL | {"name": name}).json()["errors"]
     assert error["field"] == "name" and says in error["detail"]
 
@@ -303,8 +305,7 @@ RIGHT: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("path", RIGHT)
-def test_it_refuses_everything_else_by_field(admin_api: Api, path: str) -> None:
-    populate()
+def test_it_refuses_everything_else_by_field(admin_api: Api, path: str, populated: dict[str, str]) -> None:
     before = [item["id"] for item in admin_api.get(path).json()["items"]]
 
     for body, field in [(body, field) for where, body, field in WRONG_OTHERS if where == path]:

@@ -20,7 +20,7 @@ from controlplane.errors import Stale
 from controlplane.rest.etags import etag_of
 from tests import factories
 from tests.api.conftest import Api
-from tests.api.rows import description, filled, populate
+from tests.api.rows import description, filled
 
 # What may be changed of each edited thing, and changed again.
 EDITS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -34,11 +34,10 @@ DELETED = [path for path in EDITED if path != "node-pools/{name}"]
 
 
 @pytest.fixture
-def known(db: None, settings: Any) -> dict[str, str]:
+def known(populated: dict[str, str], settings: Any) -> dict[str, str]:
     settings.SOURCE_ROOTS = ["/nonexistent"]
-    rows = populate()
     SourceConnection.objects.update(type="S3", allowed=["models"])
-    return rows
+    return populated
 
 
 def test_it_promises_if_match_on_whatever_can_be_patched() -> None:

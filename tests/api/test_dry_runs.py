@@ -18,7 +18,7 @@ from controlplane.clusters.models import NodePool
 from controlplane.operations.models import Operation, OperationKind, OperationState
 from tests import factories
 from tests.api.conftest import Api
-from tests.api.rows import description, filled, parameters, populate
+from tests.api.rows import description, filled, parameters
 
 pytestmark = pytest.mark.thorough
 
@@ -41,9 +41,8 @@ def everything() -> dict[str, list[Any]]:
     return {kind._meta.label: list(kind._base_manager.order_by("pk").values()) for kind in kinds}
 
 
-def ready_for(path: str) -> dict[str, str]:
+def ready_for(path: str, known: dict[str, str]) -> dict[str, str]:
     """Rows on which the call would really do something."""
-    known = populate()
     factories.version(model="gemma", version="gemma-2")
     if path.endswith("/evict"):
         # Nothing protects it any more.
@@ -67,8 +66,10 @@ def test_it_can_try_out_whatever_changes_the_fleet() -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), DRY)
-def test_it_writes_nothing_and_answers_with_a_plan(admin_api: Api, method: str, path: str) -> None:
-    place, body = filled(path, ready_for(path)), BODIES.get((method, path))
+def test_it_writes_nothing_and_answers_with_a_plan(
+    admin_api: Api, method: str, path: str, populated: dict[str, str]
+) -> None:
+    place, body = filled(path, ready_for(path, populated)), BODIES.get((method, path))
     admin_api.get("me")
     before = everything()
 
@@ -86,8 +87,8 @@ def test_it_writes_nothing_and_answers_with_a_plan(admin_api: Api, method: str, 
 
 
 @pytest.mark.parametrize(("method", "path"), DRY)
-def test_it_reads_the_switch_in_one_way_only(admin_api: Api, method: str, path: str) -> None:
-    place, body = filled(path, ready_for(path)), BODIES.get((method, path))
+def test_it_reads_the_switch_in_one_way_only(admin_api: Api, method: str, path: str, populated: dict[str, str]) -> None:
+    place, body = filled(path, ready_for(path, populated)), BODIES.get((method, path))
     before = everything()
 
     for query in ("dry_run=1", "dry_run=True", "dry_run=", "dry_run=true&dry_run=false", "dry-run=true", "dryRun=true"):
@@ -173,13 +174,12 @@ def test_it_plans_a_pin_as_it_then_warms_it(admin_api: Api) -> None:
     assert not any(plan[name] for name in ("evictions", "refusals", "waits"))
 
 
-def test_it_tries_out_a_change_on_the_reading_it_is_based_on(admin_api: Api) -> None:
-    known = populate()
-    for path, body in ((f"pins/{known['pin_id']}", {"priority": 7}), ("node-pools/bb.xx", {"priority": 7})):
+def test_it_tries_out_a_change_on_the_reading_it_is_based_on(admin_api: Api, populated: dict[str, str]) -> None:
+    for path, body in ((f"pins/{populated['pin_id']}", {"priority": 7}), ("node-pools/bb.xx", {"priority": 7})):
         old = admin_api.get(path)["ETag"]
         assert admin_api.patch(path, {"priority": 8}).status_code == 200
         answer = admin_api.patch(f"{path}?dry_run=true", body, headers={"If-Match": old})
         assert (answer.status_code, answer.json()["code"]) == (412, "request:user:stale")
-    stale = admin_api.delete(f"pins/{known['pin_id']}?dry_run=true", headers={"If-Match": '"0"'})
+    stale = admin_api.delete(f"pins/{populated['pin_id']}?dry_run=true", headers={"If-Match": '"0"'})
     assert stale.status_code == 412 and Pin.objects.filter(removed_at=None).count() == 3
     assert set(NodePool.objects.values_list("priority", flat=True)) == {0, 8}

@@ -36,8 +36,8 @@ def flat(item: Any, prefix: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", sorted(lists()))
-def test_it_exports_the_rows_that_it_lists(admin_api: Api, path: str) -> None:
-    place = filled(path, populate())
+def test_it_exports_the_rows_that_it_lists(admin_api: Api, path: str, populated: dict[str, str]) -> None:
+    place = filled(path, populated)
     admin_api.get("me")  # the first call of a minute marks the token as used
     items = admin_api.get(place).json()["items"]
 
@@ -69,8 +69,7 @@ def test_it_gives_the_head_of_an_empty_export(admin_api: Api, path: str) -> None
     assert table(admin_api, f"{path}.csv")[0] == empty
 
 
-def test_it_exports_page_by_page_with_the_same_filters_and_order(admin_api: Api) -> None:
-    populate()
+def test_it_exports_page_by_page_with_the_same_filters_and_order(admin_api: Api, populated: dict[str, str]) -> None:
     path, names = "nodes.csv?page_size=1&ordering=-name&state=Ready&state=NotReady&state=Cordoned", []
     while path:
         answer = admin_api.get(path)

@@ -12,7 +12,7 @@ from caches.models import CacheEntry
 from controlplane.accounts.models import Scope
 from tests import factories
 from tests.api.conftest import Api, api_for
-from tests.api.rows import NOWHERE, PAGING, dig, filled, lists, parameters, populate, walk
+from tests.api.rows import NOWHERE, PAGING, dig, filled, lists, parameters, walk
 
 pytestmark = pytest.mark.thorough
 
@@ -140,8 +140,10 @@ def _holds(item: Any, field: str, value: Any) -> bool:
 
 
 @pytest.mark.parametrize("path", SHOWN)
-def test_it_gives_the_rows_that_show_the_value_and_no_others(admin_api: Api, path: str) -> None:
-    place = filled(path, populate())
+def test_it_gives_the_rows_that_show_the_value_and_no_others(
+    admin_api: Api, path: str, populated: dict[str, str]
+) -> None:
+    place = filled(path, populated)
     items = list(walk(admin_api, place))
     for name, field in SHOWN[path].items():
         _check_filter(admin_api, place, items, name, field)
@@ -165,8 +167,8 @@ def _each(shown: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("path", SHOWN)
-def test_it_gives_nothing_for_a_value_that_no_row_has(admin_api: Api, path: str) -> None:
-    place = filled(path, populate())
+def test_it_gives_nothing_for_a_value_that_no_row_has(admin_api: Api, path: str, populated: dict[str, str]) -> None:
+    place = filled(path, populated)
 
     for name in SHOWN[path]:
         value = NOWHERE if name.endswith("_id") else "nowhere"
@@ -187,8 +189,7 @@ def test_it_refuses_an_empty_filter_instead_of_showing_everything(admin_api: Api
         assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, name)
 
 
-def test_it_takes_several_values_where_they_mean_one_of_them(admin_api: Api) -> None:
-    populate()
+def test_it_takes_several_values_where_they_mean_one_of_them(admin_api: Api, populated: dict[str, str]) -> None:
     for path, name in (
         ("nodes", "state"),
         ("cache-entries", "state"),
@@ -212,15 +213,14 @@ def test_it_refuses_two_values_where_only_one_would_count(viewer_api: Api, query
     }
 
 
-def test_it_finds_entries_by_what_shares_their_bytes(admin_api: Api) -> None:
-    known = populate()
-    one = CacheEntry.objects.get(pk=known["entry_id"])
+def test_it_finds_entries_by_what_shares_their_bytes(admin_api: Api, populated: dict[str, str]) -> None:
+    one = CacheEntry.objects.get(pk=populated["entry_id"])
     twin = factories.version(model="alias", version="x", artifact=one.artifact)
     everywhere = {str(pk) for pk in CacheEntry.objects.filter(artifact=one.artifact).values_list("pk", flat=True)}
 
     for query in ({"model": "alias"}, {"version": "x"}, {"version": "v3"}, {"model": "alias", "version": "x"}):
         assert ids(admin_api, "cache-entries", **query) == everywhere, query
-    assert ids(admin_api, f"nodes/{known['node_id']}/cache-entries", model="alias") == {str(one.pk)}
+    assert ids(admin_api, f"nodes/{populated['node_id']}/cache-entries", model="alias") == {str(one.pk)}
     # Both conditions are about one version, not about any two of the artifact.
     assert ids(admin_api, "cache-entries", model="alias", version="v3") == set(), twin
 
@@ -245,9 +245,8 @@ def test_it_finds_models_by_a_part_of_their_name_taken_literally(viewer_api: Api
     ],
 )
 def test_it_takes_the_moment_itself_into_after_and_not_into_before(
-    admin_api: Api, path: str, after: str, before: str, field: str
+    admin_api: Api, path: str, after: str, before: str, field: str, populated: dict[str, str]
 ) -> None:
-    populate()
     items = sorted(walk(admin_api, path), key=lambda item: item[field])
     middle = items[1]
 

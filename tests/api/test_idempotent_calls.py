@@ -23,7 +23,7 @@ from controlplane.rest.models import IdempotencyKey
 from routing.services.publishing import configuration_publish
 from tests import factories
 from tests.api.conftest import Api, api_for
-from tests.api.rows import description, filled, populate
+from tests.api.rows import description, filled
 
 KEY = {"Idempotency-Key": "job-7/step.1"}
 HOOK = {"name": "new", "url": "https://192.0.2.1/", "secret_name": "hooks"}
@@ -55,9 +55,8 @@ BODIES: Mapping[str, Any] = {
 }
 
 
-def ready_for(path: str) -> str:
+def ready_for(path: str, known: dict[str, str]) -> str:
     """Rows on which the call does something, and the address to call."""
-    known = populate()
     factories.of_files(factories.version(model="opt", version="opt-2"), "opt.gguf")
     if path.endswith("/explain"):
         configuration_publish()
@@ -73,9 +72,9 @@ def ready_for(path: str) -> str:
 
 @pytest.mark.parametrize("path", POSTS)
 def test_it_does_each_kind_of_work_once(
-    admin_api: Api, path: str, tmp_path: Path, kubeconfig: Path, settings: Any
+    admin_api: Api, path: str, populated: dict[str, str], tmp_path: Path, kubeconfig: Path, settings: Any
 ) -> None:
-    place, body = ready_for(path), BODIES.get(path)
+    place, body = ready_for(path, populated), BODIES.get(path)
     if path == "clusters":
         body = {"name": "new", "address": str(kubeconfig)}
     if path in ("models", "models/{model}/versions"):
@@ -126,9 +125,9 @@ def killed(*args: Any, **kwargs: Any) -> None:
 
 @pytest.mark.parametrize("path", ["webhooks", "pins", "node-pools", "source-connections"])
 def test_it_repeats_no_work_whose_answer_was_lost_in_a_crash(
-    admin_api: Api, path: str, monkeypatch: pytest.MonkeyPatch
+    admin_api: Api, path: str, populated: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ready_for(path)
+    ready_for(path, populated)
     with monkeypatch.context() as patched:
         patched.setattr("controlplane.rest.idempotency.settle", killed)
         assert admin_api.post(path, BODIES[path], headers=KEY).status_code in (201, 202)

@@ -10,7 +10,7 @@ from caches.models import Image
 from caches.services.images.resolving import image_resolve_step
 from tests import factories
 from tests.api.conftest import Api, api_for
-from tests.api.rows import populate, walk
+from tests.api.rows import walk
 from tests.services.registries import Registry, use
 
 REFERENCE = "registry.example/serving:v1"
@@ -177,9 +177,7 @@ def test_it_wants_a_reason(operator_api: Api) -> None:
         assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "reason"), body
 
 
-def test_it_filters_by_marks_and_by_a_part_of_the_reference(viewer_api: Api) -> None:
-    populate()
-
+def test_it_filters_by_marks_and_by_a_part_of_the_reference(viewer_api: Api, populated: dict[str, str]) -> None:
     def found(**query: str) -> set[str]:
         return {item["repository"] for item in walk(viewer_api, "images", **query)}
 

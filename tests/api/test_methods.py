@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from controlplane.accounts.models import User
 from tests.api.conftest import Api, api_for
-from tests.api.rows import NAMES, NOWHERE, description, filled, operations, parameters, populate
+from tests.api.rows import NAMES, NOWHERE, description, filled, operations, parameters
 from tests.api.test_scopes import call
 
 pytestmark = pytest.mark.thorough
@@ -65,11 +65,10 @@ def test_it_answers_404_for_what_does_not_exist(admin_api: Api, method: str, pat
     assert answer.json()["errors"] == []
 
 
-def test_it_answers_head_like_get_without_the_body(admin: User) -> None:
+def test_it_answers_head_like_get_without_the_body(admin: User, populated: dict[str, str]) -> None:
     api = api_for(admin, "admin")
-    known = populate()
     for path in (path for path in PATHS if "get" in description()[path]):
-        place = filled(path, known)
+        place = filled(path, populated)
         query = "?wait=0" if "wait" in parameters(path) else "?page_size=1" if "page_size" in parameters(path) else ""
 
         with time_machine.travel(timezone.now(), tick=False):  # a cursor holds the second in which it was made
@@ -128,8 +127,9 @@ def test_it_answers_in_the_form_that_is_accepted(admin_api: Api, accept: str, ty
     assert (answer.status_code, answer["Content-Type"]) == (status, type_)
 
 
-def test_it_names_the_pool_and_cluster_by_more_than_a_part_of_their_names(admin_api: Api) -> None:
-    populate()
+def test_it_names_the_pool_and_cluster_by_more_than_a_part_of_their_names(
+    admin_api: Api, populated: dict[str, str]
+) -> None:
     cluster, pool = NAMES["node-pools"].split(".")
 
     for name in (pool, cluster, f"{cluster}.", f".{pool}", f"{cluster}.{pool}.x", f"{cluster}.{pool.upper()}"):

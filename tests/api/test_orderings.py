@@ -8,7 +8,7 @@ import pytest
 
 from tests import factories
 from tests.api.conftest import Api
-from tests.api.rows import description, dig, filled, lists, parameters, populate, walk
+from tests.api.rows import description, dig, filled, lists, parameters, walk
 
 pytestmark = pytest.mark.thorough
 
@@ -58,15 +58,16 @@ def test_it_describes_the_orderings_that_this_table_tries_out() -> None:
         assert "text/csv" in description()[path]["get"]["responses"]["200"]["content"]
 
 
-# Whatever only asks does so of one populate(): it costs more than what is asked.
+# Whatever only asks does so of one stock of rows: it costs more than what is asked.
 EVERY = [(path, name) for path, names in ORDERINGS.items() for name in names]
 
 
 @pytest.mark.parametrize("sign", ["", "-"])
-def test_it_sorts_by_what_the_field_shows_with_the_unknown_last(admin_api: Api, sign: str) -> None:
-    rows = populate()
+def test_it_sorts_by_what_the_field_shows_with_the_unknown_last(
+    admin_api: Api, sign: str, populated: dict[str, str]
+) -> None:
     for path, name in EVERY:
-        items = admin_api.get(f"{filled(path, rows)}?ordering={sign}{name}").json()["items"]
+        items = admin_api.get(f"{filled(path, populated)}?ordering={sign}{name}").json()["items"]
         shown = [dig(item, ORDERINGS[path][name]) for item in items]
         known: list[Any] = [value for value in shown if value is not None]
         assert len(set(map(str, shown))) > 1, f"{path}: {name} is the same everywhere and proves nothing"
@@ -75,18 +76,16 @@ def test_it_sorts_by_what_the_field_shows_with_the_unknown_last(admin_api: Api, 
 
 
 @pytest.mark.parametrize("sign", ["", "-"])
-def test_it_gives_page_by_page_what_it_gives_at_once(admin_api: Api, sign: str) -> None:
-    rows = populate()
+def test_it_gives_page_by_page_what_it_gives_at_once(admin_api: Api, sign: str, populated: dict[str, str]) -> None:
     for path, name in EVERY:
-        place = filled(path, rows)
+        place = filled(path, populated)
         whole = [item["id"] for item in admin_api.get(f"{place}?ordering={sign}{name}").json()["items"]]
         paged = [item["id"] for item in walk(admin_api, place, ordering=f"{sign}{name}", page_size=2)]
         assert paged == whole and len(set(whole)) == len(whole) >= 3, (path, name, sign)
 
 
 @pytest.mark.parametrize("path", [path for path in ORDERINGS if "{" not in path])
-def test_it_shows_each_row_once_while_others_are_inserted(admin_api: Api, path: str) -> None:
-    populate()
+def test_it_shows_each_row_once_while_others_are_inserted(admin_api: Api, path: str, populated: dict[str, str]) -> None:
     before = {item["id"] for item in walk(admin_api, path)}
     seen: list[str] = []
     for number, item in enumerate(walk(admin_api, path, page_size=1)):
@@ -113,8 +112,7 @@ def test_it_goes_on_when_the_row_of_the_cursor_is_gone(viewer_api: Api) -> None:
     assert rest["next"] is None
 
 
-def test_it_takes_a_cursor_only_where_it_was_given_out(admin_api: Api) -> None:
-    known = populate()
+def test_it_takes_a_cursor_only_where_it_was_given_out(admin_api: Api, populated: dict[str, str]) -> None:
     cursor = admin_api.get("clusters?page_size=1").json()["next"]
 
     for path in ("models", "webhooks", "source-connections"):  # sorted by name as well
@@ -122,7 +120,7 @@ def test_it_takes_a_cursor_only_where_it_was_given_out(admin_api: Api) -> None:
         assert (answer.status_code, answer.json()["code"]) == (400, "paging:user:cursor"), path
     # The same list in its other dress is the same list.
     assert admin_api.get("clusters.csv", query_params={"cursor": cursor}).status_code == 200
-    entries = admin_api.get(f"nodes/{known['node_id']}/cache-entries?page_size=1&ordering=state").json()["next"]
+    entries = admin_api.get(f"nodes/{populated['node_id']}/cache-entries?page_size=1&ordering=state").json()["next"]
     answer = admin_api.get("cache-entries", query_params={"cursor": entries, "ordering": "state"})
     assert answer.status_code == 400
 

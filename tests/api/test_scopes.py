@@ -12,7 +12,7 @@ from controlplane.accounts.models import Role, RoleGrant, Scope, Token, User
 from controlplane.operations.models import Operation, OperationKind
 from tests import factories
 from tests.api.conftest import Api, api_for
-from tests.api.rows import NOWHERE, filled, operations, populate
+from tests.api.rows import NOWHERE, filled, operations
 
 pytestmark = pytest.mark.thorough
 
@@ -88,7 +88,7 @@ NEEDS: dict[tuple[str, str], Scope | None] = {
     ("GET", "nodes/{node_id}/eviction-forecast"): READ,
     ("GET", "operations"): READ,
     ("GET", "operations/{operation_id}"): READ,
-    ("POST", "operations/{operation_id}/cancel"): PINS,  # that of its kind: populate() gives a scrub
+    ("POST", "operations/{operation_id}/cancel"): PINS,  # that of its kind: there is a scrub
     ("POST", "operations/{operation_id}/retry"): PINS,
     ("GET", "pins"): READ,
     ("POST", "pins"): PINS,
@@ -141,8 +141,10 @@ def test_it_has_every_call_of_the_description_in_this_table() -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), CALLS)
-def test_it_asks_for_its_own_scope_and_for_no_other(admin: User, method: str, path: str) -> None:
-    place, needed = filled(path, populate()), NEEDS[method, path]
+def test_it_asks_for_its_own_scope_and_for_no_other(
+    admin: User, method: str, path: str, populated: dict[str, str]
+) -> None:
+    place, needed = filled(path, populated), NEEDS[method, path]
     if needed is not None:
         every = [scope for scope in Scope if scope not in (needed, Scope.ADMIN)]
         refused = call(api_for(admin, *every), method, place)
@@ -154,11 +156,11 @@ def test_it_asks_for_its_own_scope_and_for_no_other(admin: User, method: str, pa
     assert call(api_for(admin, needed or Scope.READ), method, place).status_code not in (401, 403)
 
 
-def test_it_tells_a_viewer_of_the_role_and_not_of_a_scope_nobody_would_give(viewer_api: Api) -> None:
-    known = populate()
-
+def test_it_tells_a_viewer_of_the_role_and_not_of_a_scope_nobody_would_give(
+    viewer_api: Api, populated: dict[str, str]
+) -> None:
     for method, path in CHANGES:
-        answer = call(viewer_api, method, filled(path, known))
+        answer = call(viewer_api, method, filled(path, populated))
         assert (answer.status_code, answer.json()["code"]) == (403, "access:user:role-missing"), (method, path)
         role = "Admin" if NEEDS[method, path] in (FLEET, ADMIN) else "Operator"
         assert role in answer.json()["detail"] and role in answer.json()["next_step"], (method, path)
@@ -224,10 +226,9 @@ def test_it_forgets_at_once_a_token_that_ended(admin: User, happens: Any, status
     ],
 )
 def test_it_lets_an_old_token_do_what_its_owners_role_allows_now(
-    admin: User, role: Role | None, allowed: set[Scope]
+    admin: User, role: Role | None, allowed: set[Scope], populated: dict[str, str]
 ) -> None:
     api = api_for(admin, Scope.ADMIN)
-    known = populate()
     RoleGrant.objects.filter(user=admin).delete()
     if role is not None:
         RoleGrant.objects.create(user=admin, role=role)
@@ -236,7 +237,7 @@ def test_it_lets_an_old_token_do_what_its_owners_role_allows_now(
         needed = NEEDS[method, path]
         if method == "DELETE" or needed is None:
             continue  # a real one would take away what the next calls need
-        answer = call(api, method, filled(path, known))
+        answer = call(api, method, filled(path, populated))
         assert (answer.status_code != 403) is (needed in allowed), (method, path, answer.content)
 
 
@@ -279,8 +280,7 @@ def test_it_does_not_fall_back_to_the_session_when_the_token_is_wrong(admin: Use
 
 
 @pytest.mark.parametrize("path", ["pins", "cache-entries", "nodes", "node-pools", "clusters"])
-def test_it_shows_a_person_of_one_pool_that_pool(path: str, db: None) -> None:
-    known = populate()
+def test_it_shows_a_person_of_one_pool_that_pool(path: str, populated: dict[str, str]) -> None:
     person = factories.user(role="Viewer", target="cc.ww")
     whole = factories.user(role="Viewer", target="cc")
     limited = factories.user(role="Viewer")
@@ -292,11 +292,10 @@ def test_it_shows_a_person_of_one_pool_that_pool(path: str, db: None) -> None:
     everything = {item["id"] for item in api_for(limited).get(path).json()["items"]}
 
     assert seen[0] == seen[1] == seen[2] < everything
-    assert len(seen[0]) == 1, known
+    assert len(seen[0]) == 1, populated
 
 
-def test_it_lets_a_token_for_one_cluster_change_only_that_one(admin: User) -> None:
-    populate()
+def test_it_lets_a_token_for_one_cluster_change_only_that_one(admin: User, populated: dict[str, str]) -> None:
     api = api_for(admin, Scope.ADMIN, targets=["cc"])
 
     assert api.patch("node-pools/cc.ww", {"priority": 5}).status_code == 200

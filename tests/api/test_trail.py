@@ -20,7 +20,7 @@ from controlplane.clusters.documents import EntryState
 from controlplane.operations.models import Operation, OperationKind
 from tests import factories
 from tests.api.conftest import Api, api_for
-from tests.api.rows import filled, populate
+from tests.api.rows import filled
 
 HOOK = {"name": "new", "url": "https://192.0.2.1/", "secret_name": "hooks"}
 POOL = {"cluster": "bb", "name": "new", "selector": {"kind": "gpu"}}
@@ -48,14 +48,15 @@ CHANGES: list[tuple[str, str, Any, str, Mapping[str, Any] | None, Mapping[str, A
 ]
 
 
-def rows() -> dict[str, str]:
-    known = populate()
+@pytest.fixture
+def known(populated: dict[str, str]) -> dict[str, str]:
     SourceConnection.objects.create(name="spare", type="S3", allowed=["models"])
     factories.version(model="opt", version="w1")
     long_ago = timezone.now() - timedelta(days=1)
-    spare = factories.entry(on=factories.node(of=Pin.objects.get(pk=known["pin_id"]).pools.get()), ready_at=long_ago)
+    pool = Pin.objects.get(pk=populated["pin_id"]).pools.get()
+    spare = factories.entry(on=factories.node(of=pool), ready_at=long_ago)
     return {
-        **known,
+        **populated,
         "failed": str(CacheEntry.objects.get(state=EntryState.FAILED).pk),
         "pending": str(Operation.objects.get(kind=OperationKind.MODEL_REGISTER).pk),
         "spare": str(spare.pk),
@@ -68,9 +69,15 @@ def rows() -> dict[str, str]:
     ids=[change[3] for change in CHANGES],
 )
 def test_it_says_what_was_before_and_what_is_now(
-    admin_api: Api, method: str, path: str, body: Any, action: str, before: Any, after: Any
+    admin_api: Api,
+    method: str,
+    path: str,
+    body: Any,
+    action: str,
+    before: Any,
+    after: Any,
+    known: dict[str, str],
 ) -> None:
-    known = rows()
     name = path.split("/")[1] if "/" in path and "{" not in path else ""
     place = path.format_map({**known, "name": name})
     seen = set(AuditEvent.objects.values_list("pk", flat=True))
@@ -91,8 +98,7 @@ def test_it_says_what_was_before_and_what_is_now(
     assert shown["at"] == shown["created_at"] == shown["updated_at"]
 
 
-def test_it_writes_nothing_of_what_was_refused(admin_api: Api, viewer_api: Api) -> None:
-    known = rows()
+def test_it_writes_nothing_of_what_was_refused(admin_api: Api, viewer_api: Api, known: dict[str, str]) -> None:
     before = AuditEvent.objects.count()
 
     for api, method, path, body in (
@@ -108,8 +114,7 @@ def test_it_writes_nothing_of_what_was_refused(admin_api: Api, viewer_api: Api) 
     assert AuditEvent.objects.count() == before
 
 
-def test_it_asks_first_and_inserts_no_duplicate(admin_api: Api) -> None:
-    rows()
+def test_it_asks_first_and_inserts_no_duplicate(admin_api: Api, known: dict[str, str]) -> None:
     SourceConnection.objects.filter(name="sb").update(type="S3", allowed=["models"])
     for path, body in (
         ("webhooks", HOOK | {"name": "hb"}),
