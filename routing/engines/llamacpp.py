@@ -11,16 +11,23 @@ import ctypes
 import signal
 import sys
 import threading
+import time
+import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from routing.domain.dialects import read_metrics
 
 SLOTS, SLOT_TOKENS = 4, 2048
 OUTPUT_TOKENS = 64  # where a request does not say
 HTTP_THREADS = 8
 EXIT_UNFIT = 3
+FINISH_SECONDS = 30.0  # of whom is told to end, for what it answers
+LOOK_SECONDS = 0.1
 # llama.cpp's own levels: what it says of its start, and nothing at all.
 TOLD_STARTING, TOLD_SERVING = 4, -1
 
@@ -38,7 +45,8 @@ def weights_file(folder: Path) -> Path:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Until SIGTERM or SIGINT. Raises Unfit, or RuntimeError where llama.cpp cannot load the model."""
+    """Until SIGTERM or SIGINT, and until what is being answered then is whole. Raises Unfit, or RuntimeError where
+    llama.cpp cannot load the model."""
     try:
         import xllamacpp
     except ImportError:
@@ -71,6 +79,26 @@ def serve(options: argparse.Namespace) -> None:
         made.write_text(address)
         made.replace(options.address_file)
     stopped.wait()
+    finish(f"http://{address}/metrics")
+
+
+def finish(metrics: str) -> None:
+    """Returns when no request is under way, or after FINISH_SECONDS. An answer leaves a moment after its slot is free,
+    so nothing is under way when that was seen twice."""
+    deadline, free = time.monotonic() + FINISH_SECONDS, 0
+    while free < 2 and time.monotonic() < deadline:
+        free = free + 1 if _under_way(metrics) == 0 else 0
+        time.sleep(LOOK_SECONDS)
+
+
+def _under_way(metrics: str) -> float:
+    """Requests in slots and those that wait for one; -1 while that is not known."""
+    try:
+        with urllib.request.urlopen(metrics, timeout=2) as reply:
+            found = read_metrics(reply.read().decode())
+    except (OSError, ValueError, HTTPException):
+        return -1
+    return -1 if found.running is None else found.running + (found.waiting or 0)
 
 
 def _quieten_of(xllamacpp: Any) -> Callable[[int], object] | None:

@@ -72,7 +72,7 @@ class Here:
     def made(self) -> Engines:
         scripts = (("/bin/sh", str(self.folder / name)) for name in ("serves", "ensures"))
         engine, ensure = scripts
-        return Engines(self.fleet, engine=engine, ensure=ensure, say=self.said.append)
+        return Engines(self.fleet, engine=engine, ensure=ensure, say=self.said.append, drain_seconds=0.0)
 
     @property
     def nodes(self) -> list[LocalNode]:

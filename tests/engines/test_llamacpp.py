@@ -18,7 +18,7 @@ from caches.services.demo.gguf import ModelShape, gguf_bytes
 from routing.domain.dialects import Dialect, read_metrics
 from routing.domain.dialects_usage import use_of_body, use_of_stream
 from routing.engines.llamacpp import Unfit, weights_file
-from tests.dataplane.world import Reply, Wire, run, until
+from tests.dataplane.world import Reply, Wire, request, run, until
 
 SMALL = ModelShape(layers=2, width=64, heads=2, hidden=96)
 LONG = "words that many prompts begin with, " * 30
@@ -84,7 +84,15 @@ def test_it_serves_counts_what_it_holds_and_ends_when_asked(tmp_path: Path) -> N
             assert (reading.dialect, reading.stand_in, reading.running) == (Dialect.LLAMA_CPP, False, 0)
             assert reading.hit_tokens == 2 * (warm.cached_tokens or 0)
             assert reading.queried_tokens == sum(one.prompt_tokens for one in (cold, warm, use))
+            host, port = place.split(":")
+            wire = Wire(*await asyncio.open_connection(host, int(port)))
+            body = chat("on and on", stream=True, max_tokens=1500, ignore_eos=True)
+            await wire.send(request("POST", "/v1/chat/completions", body))
+            begun = await wire.reader.readuntil(b"data: ")
             process.terminate()
+            begun += await wire.reader.read()
+            wire.leave()
+            assert b"[DONE]" in begun and begun.count(b"data: ") > 1000, "what it answers when it is to end is whole"
             assert await process.wait() == 0
 
     test()

@@ -49,7 +49,7 @@ class TrialFleet:
         with self.fleet.store.read() as session:
             known = any(one.name == self.name for one in endpoints_all(session))
         if not known:
-            endpoint_serve(self.fleet.store, self.name, digest, replicas=0, model=model)
+            endpoint_serve(self.fleet.store, self.name, digest, replicas=0, model=model, at_once=True)
 
     def node(self, number: int, size_bytes: int) -> str:
         """The trial's n-th node, which is empty when it is new; its name."""

@@ -1,7 +1,8 @@
 """Engine processes of the local fleet: where an endpoint wants one, its weights are ensured on the node, then it runs.
 
 What a pod would do, step by step: an ensure step that waits for the node's agent, then the engine on the files that
-it left, started again with growing pauses when it ends. Imports no Django.
+it left, started again with growing pauses when it ends. One that is no longer wanted says so first, so that routers
+hear of it, and is told to end after that: it then has time for what it answers. Imports no Django.
 """
 
 from __future__ import annotations
@@ -39,16 +40,21 @@ from controlplane.clusters.local.serving import (
 DEFAULT_ENGINE = (sys.executable, "-m", "routing.engines.llamacpp")
 DEFAULT_ENSURE = (sys.executable, "-m", "caches.agent.ensure_step")
 ROOT = Path(__file__).resolve().parents[3]
+# As pods of endpoints have it (caches.domain.endpoints.workload).
+DRAIN_SECONDS = 10.0  # that an engine still serves when it is no longer wanted: until everybody has heard of it
+END_SECONDS = 30.0  # that it then has for what it answers
 
 
 @dataclass(slots=True)
 class _Engine:
-    """One engine's process, or the ensure step before it. ``served``: the engine itself was started before."""
+    """One engine's process, or the ensure step before it. ``served``: the engine itself was started before.
+    ``leaving_since``: when it was seen to be no longer wanted."""
 
     process: Agent
     folder: Path
     ensured: bool = False
     served: bool = False
+    leaving_since: float | None = None
 
     @property
     def address(self) -> str:
@@ -70,7 +76,8 @@ class _Engine:
 
 
 class Engines:
-    """``engine`` and ``ensure`` are the commands; what they are to serve is appended."""
+    """``engine`` and ``ensure`` are the commands; what they are to serve is appended. ``drain_seconds`` and
+    ``end_seconds``: see DRAIN_SECONDS and END_SECONDS."""
 
     def __init__(
         self,
@@ -79,11 +86,15 @@ class Engines:
         engine: Sequence[str] = DEFAULT_ENGINE,
         ensure: Sequence[str] = DEFAULT_ENSURE,
         say: Callable[[str], None] = print,
+        drain_seconds: float = DRAIN_SECONDS,
+        end_seconds: float = END_SECONDS,
     ) -> None:
         self._fleet = fleet
+        self.drain_seconds, self.end_seconds = drain_seconds, end_seconds
         self._engine, self._ensure = tuple(engine), tuple(ensure)
         self._say = say
         self._running: dict[str, _Engine] = {}  # by uid
+        self._told: dict[str, int] = {}  # how many are ready, by the uid of their endpoint
         self._swept = False
 
     def tick(self, nodes: Sequence[LocalNode], ready: Collection[str]) -> None:
@@ -93,21 +104,24 @@ class Engines:
         if not endpoints and not engines and not self._running:
             return
         able = [node for node in nodes if node.uid in ready]
-        made, ended = placed(endpoints, engines.values(), able, self._warm(endpoints, able))
+        staying = [one for one in engines.values() if not one.leaving]
+        made, ended = placed(endpoints, staying, able, self._warm(endpoints, able))
         if made or ended:
             self._place(made, ended)
             return  # the next look has them
         self._end_missing(engines.values())
         by_uid = {node.uid: node for node in nodes}
         wanted = {endpoint.name: endpoint for endpoint in endpoints}
-        seen = [self._step(one, by_uid, wanted[one.labels[ENDPOINT_LABEL]], ready) for one in engines.values()]
-        self._tell(list(engines.values()), seen, endpoints)
+        self._see_off([one for one in engines.values() if one.leaving], by_uid, wanted)
+        seen = [self._step(one, by_uid, wanted[one.labels[ENDPOINT_LABEL]], ready) for one in staying]
+        self._tell(staying, seen, endpoints)
 
     def end_all(self) -> None:
         """End the processes side by side; the engines stay, not ready."""
         while [one for one in self._running.values() if not one.process.end()]:
             time.sleep(0.02)
         self._running.clear()
+        self._told.clear()
         with self._fleet.store.read() as session:
             if not endpoints_all(session) and not engines_all(session):
                 return
@@ -203,20 +217,39 @@ class Engines:
         }  # fmt: skip
 
     def _place(self, made: Sequence[Consumer], ended: Sequence[Consumer]) -> None:
-        """Write new engines down. Those that are to end go once their process is gone: until then they use weights."""
-        gone = [one for one in ended if one.uid not in self._running or self._running[one.uid].process.end()]
-        for engine in gone:
-            self._forget(engine.uid)
+        """Write new engines down, and of those that are to end that they get nothing new."""
         with self._fleet.store.write() as session:
-            for engine in made:
+            for engine in (*made, *(replace(one, ready=False, leaving=True) for one in ended)):
                 engine_put(session, engine)
-            for engine in ended:
-                if engine in gone:
-                    session.delete(Kind.CONSUMER, engine_key(engine))
-                else:
-                    engine_put(session, replace(engine, ready=False))
             for engine in made:
                 event_put(session, scheduled(engine))
+
+    def _see_off(
+        self, leaving: Sequence[Consumer], nodes: Mapping[str, LocalNode], wanted: Mapping[str, LocalEndpoint]
+    ) -> None:
+        """End those that are no longer wanted. They go once their process is gone: until then they use weights."""
+        gone = [one for one in leaving if self._left(one, nodes, wanted.get(one.labels[ENDPOINT_LABEL]))]
+        for engine in gone:
+            self._forget(engine.uid)
+        if gone:
+            with self._fleet.store.write() as session:
+                for engine in gone:
+                    session.delete(Kind.CONSUMER, engine_key(engine))
+
+    def _left(self, engine: Consumer, nodes: Mapping[str, LocalNode], endpoint: LocalEndpoint | None) -> bool:
+        """Whether its process is gone; it is ended when its time has come."""
+        if (running := self._running.get(engine.uid)) is None:
+            return True
+        now, node = time.monotonic(), nodes.get(engine.node_uid)
+        if running.leaving_since is None:
+            running.leaving_since = now
+        if node is None or node.stopped:
+            return running.process.end()
+        # Nobody is routed to an endpoint that is no more, nor to what does not answer yet.
+        known = endpoint is not None and not endpoint.at_once and bool(running.address)
+        if known and now - running.leaving_since < self.drain_seconds:
+            return False
+        return running.process.end(self.end_seconds)
 
     def _end_missing(self, engines: Collection[Consumer]) -> None:
         """Processes of engines that are no more, and folders that a crash left."""
@@ -238,9 +271,10 @@ class Engines:
     def _tell(self, before: Sequence[Consumer], now: Sequence[Consumer], endpoints: Sequence[LocalEndpoint]) -> None:
         """Write what is other than it was, in one transaction, or nothing."""
         news = [engine for old, engine in zip(before, now, strict=True) if engine != old]
-        if not news:
+        names = [one.labels[ENDPOINT_LABEL] for one in now if one.ready]
+        ready = {endpoint.uid: names.count(endpoint.name) for endpoint in endpoints}
+        if not news and ready == self._told:
             return
-        ready = [one.labels[ENDPOINT_LABEL] for one in now if one.ready]
         with self._fleet.store.write() as session:
             there = {consumer.uid for consumer in engines_all(session).values()}
             for engine in news:
@@ -250,7 +284,8 @@ class Engines:
                         message = f"{engine.name} answers on {engine.address}."
                         event_put(session, event_of(engine, "Ready", message, engine.restart_count))
             for endpoint in endpoints:
-                endpoint_tell(session, endpoint.name, ready.count(endpoint.name))
+                endpoint_tell(session, endpoint.name, ready[endpoint.uid])
+        self._told = ready
 
     def _event(self, engine: Consumer, reason: str, message: str, run: int) -> None:
         with self._fleet.store.write() as session:

@@ -101,8 +101,8 @@ class Agent:
         self.next_start = time.monotonic() + pause
         return pause
 
-    def end(self) -> bool:
-        """Ask it to end, later make it; True once it is gone. Never waits."""
+    def end(self, patience: float = PATIENCE_SECONDS) -> bool:
+        """Ask it to end, after ``patience`` seconds make it; True once it is gone. Never waits."""
         if self.process is None or self.process.poll() is not None:
             self.process, self.ending_since = None, None
             return True
@@ -110,6 +110,6 @@ class Agent:
         if self.ending_since is None:
             self.ending_since = now
             self.process.terminate()
-        elif now - self.ending_since > PATIENCE_SECONDS:
+        elif now - self.ending_since > patience:
             self.process.kill()
         return False

@@ -93,7 +93,8 @@ def _place(session: Session, endpoint: LocalEndpoint, node: LocalNode) -> None:
             f"{node.name} takes no engine of {endpoint.name}: it is cordoned or stopped, or of another pool.",
             next_step=f"manage.py fleet uncordon {node.name} (or start {node.name}), or name another node.",
         )
-    own = [one for one in engines_all(session).values() if one.labels[ENDPOINT_LABEL] == endpoint.name]
+    engines = engines_all(session).values()
+    own = [one for one in engines if one.labels[ENDPOINT_LABEL] == endpoint.name and not one.leaving]
     for _ in range(endpoint.replicas - len(own)):
         engine = engine_made(endpoint, node)
         engine_put(session, engine)

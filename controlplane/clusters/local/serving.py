@@ -31,7 +31,8 @@ MOST_REPLICAS = 16
 class LocalEndpoint:
     """What is served: ``digest`` under the name ``model``, by ``replicas`` engines on nodes of ``pool`` ("": any).
 
-    ``record_keys``: keyed digests of its requests are to be recorded from the beginning."""
+    ``record_keys``: keyed digests of its requests are to be recorded from the beginning. ``at_once``: nobody routes to
+    its engines, so those that are no longer wanted end without waiting for anybody to hear of it."""
 
     name: str
     uid: str
@@ -41,6 +42,7 @@ class LocalEndpoint:
     pool: str
     created_at: datetime
     record_keys: bool = False
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ def endpoint_serve(
     model: str = "",
     pool: str = "",
     record_keys: bool = False,
+    at_once: bool = False,
 ) -> LocalEndpoint:
     """Have it served from now on; the same name again changes what there is. Invalid for what cannot be."""
     if not valid_name(name) or (pool and not valid_name(pool)):
@@ -80,6 +83,7 @@ def endpoint_serve(
             pool=pool,
             created_at=before.created_at if before is not None else datetime.now(UTC),
             record_keys=record_keys,
+            at_once=at_once,
         )
         endpoint_put(session, endpoint)
     return endpoint

@@ -218,7 +218,8 @@ def _engines(fleet: LocalFleet) -> str:
     with fleet.store.read() as session:
         engines = sorted(engines_all(session).values(), key=lambda one: one.name)
     for one in engines:
-        state, name = "ready" if one.ready else "not ready", one.name.rpartition("/")[2]
+        state = "ready" if one.ready else "leaving" if one.leaving else "not ready"
+        name = one.name.rpartition("/")[2]
         where = one.address if one.ready else "-"
         lines.append((name, one.labels[ENDPOINT_LABEL], one.node_name, state, str(one.restart_count), where, one.uid))
     return _aligned(lines) if engines else "No engines. Have some with: manage.py fleet serve NAME DIGEST"
