@@ -6,8 +6,8 @@ that changes. Sizes are bytes, times aware UTC.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -141,6 +141,29 @@ class Plan:
     estimate_basis: int = 0
     notes: tuple[str, ...] = ()  # e.g. "node a-3: consumers unknown, nothing is evicted"
     cluster: str = ""
+
+    @property
+    def transfers(self) -> int:
+        """How many there are to come: those that may start, and those that only wait for their turn."""
+        return len(self.moves) + sum(wait.reason is WaitReason.PACING for wait in self.waits)
+
+    def about(self, digests: Collection[str]) -> Plan:
+        """The part that is about these artifacts: what else the pool does meanwhile is nobody's cost of them. Its time
+        is the whole plan's, which their transfers share."""
+        moves = tuple(move for move in self.moves if move.digest in digests)
+        waits = tuple(wait for wait in self.waits if wait.digest in digests)
+        later = sum(wait.bytes for wait in waits if wait.reason is WaitReason.PACING)
+        return replace(
+            self,
+            moves=moves,
+            waits=waits,
+            evictions=tuple(one for one in self.evictions if one.room_for in digests),
+            refusals=tuple(one for one in self.refusals if one.digest in digests),
+            desired={
+                uid: tuple(line for line in lines if line.digest in digests) for uid, lines in self.desired.items()
+            },
+            total_bytes=sum(move.bytes for move in moves) + later,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,4 +177,4 @@ def test_a_place_that_nobody_registered_is_asked_whether_it_may_be_read(
     found = preview(served, spec__modelSourceConfig=source | {"modelLocation": "llms/chat"})
     assert (found.digest, found.obstacles, rows()) == ("", (), before)
     [room] = [one for one in found.findings if one.about == "room"]
-    assert room.answer is Answer.UNKNOWN and "once its weights are registered" in room.said
+    assert room.answer is Answer.UNKNOWN and "its weights need is known once they are registered" in room.said

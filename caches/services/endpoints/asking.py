@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from caches.services.connections import connection_source
 from caches.services.endpoints.refusals import held_by_others
 from caches.services.endpoints.versions import Place
-from caches.services.images.resolver import ImageResolver
+from caches.services.images.resolver import ImageResolver, ResolvedImage
 from controlplane.clusters.endpoints import EndpointOwner
 from controlplane.clusters.gateway import (
     ClusterGateway,
@@ -44,11 +44,13 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """``said``: a sentence for people. ``held_by``: who writes the fields that would change."""
+    """``said``: a sentence for people. ``held_by``: who writes the fields that would change. ``image``: what an image
+    is that nobody registered yet."""
 
     answer: Answer
     said: str
     held_by: tuple[str, ...] = ()
+    image: ResolvedImage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Finding:
     answer: Answer
     said: str
     held_by: tuple[str, ...] = ()
+    image: ResolvedImage | None = None
 
 
 Question = Callable[[], Reply]
@@ -78,7 +81,7 @@ def unknown(said: object) -> Reply:
 
 
 def found(about: str, reply: Reply) -> Finding:
-    return Finding(about, reply.answer, reply.said, reply.held_by)
+    return Finding(about, reply.answer, reply.said, reply.held_by, reply.image)
 
 
 def words_of(error: HearthError) -> str:
@@ -106,7 +109,8 @@ def _answer(future: Future[Reply], seconds: float) -> Reply:
     if error is None:
         return future.result()
     if isinstance(error, HearthError):
-        return (problem if isinstance(error, Permanent) else unknown)(words_of(error))
+        # Of what may pass it is said elsewhere that it is tried again: a dry run is not.
+        return problem(words_of(error)) if isinstance(error, Permanent) else unknown(error.detail)
     if isinstance(error, GatewayError):
         return unknown(error)
     raise error
@@ -180,14 +184,23 @@ def service_question(gateway: ClusterGateway, namespace: str, name: str) -> Ques
     return question
 
 
-def image_question(resolver: ImageResolver, reference: str) -> Question:
-    """Which digest the registry has under the reference now. Closes the resolver."""
+def image_question(resolver: ImageResolver, reference: str, *, sized: bool = False, known: str = "") -> Question:
+    """Which digest the registry has under the reference now, and where ``sized`` how large that is, unless it is the
+    ``known`` one. Closes the resolver."""
 
     def question() -> Reply:
         try:
-            return fine(f"{reference} is {resolver.current_digest(reference)}.")
+            if sized and not known:
+                return named(resolver.resolve(reference))
+            digest = resolver.current_digest(reference)
+            if sized and digest != known:
+                return named(resolver.resolve(reference))
+            return fine(f"{reference} is {digest}.")
         finally:
             resolver.close()
+
+    def named(image: ResolvedImage) -> Reply:
+        return replace(fine(f"{reference} is {image.digest}."), image=image)
 
     return question
 

@@ -57,16 +57,20 @@ def endpoint_image(
     version: ModelVersion | None,
     targets: CacheTargets,
     now: datetime,
+    refused: str = "",
 ) -> EndpointImage:
-    """Resolve, pin and count the image of ``spec``, which names one unless its version still has to. Repeating it is
-    harmless."""
+    """Resolve, pin and count the image of ``spec``, which names one unless its version still has to. ``refused``: why
+    there is no version. Repeating it is harmless."""
     if not spec.image:
         waits = CacheFacts("Pending", 0, 0, "Its version says which image serves it, and is being registered.")
+        if refused:
+            waits = CacheFacts("Failed", 0, 0, f"Its version says which image serves it, and there is none. {refused}")
         return EndpointImage("", cache=waits if spec.cache.image else None)
     wanted = spec.cache.image and any(holds_images(pool) for pool in targets.pools)
-    image, problem = _image(rollout, spec, wanted, now)
+    image, asked = _image(rollout, spec, wanted, now)
     if image is None:
-        pending = wanted and not problem and now - rollout.created_at <= RESOLVE_WITHIN
+        pending = wanted and asked.goes_on and now - rollout.created_at <= RESOLVE_WITHIN
+        problem = asked.problem
         told = CacheFacts("Failed" if problem else "Pending", 0, 0, problem or "Its registry is asked for the digest.")
         cache = (told if wanted else _not_wanted(targets)) if spec.cache.image else None
         return EndpointImage(spec.image, pending, cache)
@@ -81,26 +85,43 @@ def _not_wanted(targets: CacheTargets) -> CacheFacts:
     return CacheFacts("Failed", 0, 0, targets.why or FOLDERS)
 
 
-def _image(rollout: Rollout, spec: EndpointSpec, wanted: bool, now: datetime) -> tuple[Image | None, str]:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """``problem``: why it is not known, as far as anybody has said; ``goes_on``: somebody is at it."""
+
+    problem: str = ""
+    goes_on: bool = False
+
+
+def _image(rollout: Rollout, spec: EndpointSpec, wanted: bool, now: datetime) -> tuple[Image | None, _Asked]:
     """What the rollout's reference means, settled the first time; or why nobody can say it."""
     if rollout.resolved_image_id is not None:
         rows = Image.objects.select_related("artifact", "connection").defer("artifact__manifest")
-        return rows.get(pk=rollout.resolved_image_id), ""
+        return rows.get(pk=rollout.resolved_image_id), _Asked()
     try:
         parsed = parse_reference(spec.image)
     except NotAReference as error:
-        return None, str(error)
+        return None, _Asked(str(error))
     connection = registry_connection(parsed, namespace=spec.namespace)
     names = {str(parsed), str(at_registry(parsed, connection))}
     found = _known(names)
     settled = found is not None and (bool(parsed.digest) or _is_fresh(found, rollout))
     if found is not None and (settled or not wanted or now - rollout.created_at > RESOLVE_WITHIN):
         if not wanted and rollout.applied_hash:
-            return None, ""  # what runs by its tag goes on running
+            return None, _Asked()  # what runs by its tag goes on running
         Rollout.objects.filter(pk=rollout.pk, resolved_image=None).update(resolved_image=found)
         rollout.resolved_image = found
-        return found, ""
-    return None, _ask(spec.image, names, connection, rollout, now) if wanted else ""
+        return found, _Asked()
+    return None, _ask(spec.image, names, connection, rollout, now) if wanted else _Asked()
+
+
+def known_image(spec: EndpointSpec) -> Image | None:
+    """The registered image that the document names, as far as anybody has asked; None too for what is no reference."""
+    try:
+        parsed = parse_reference(spec.image)
+    except NotAReference:
+        return None
+    return _known({str(parsed), str(at_registry(parsed, registry_connection(parsed, namespace=spec.namespace)))})
 
 
 def _is_fresh(image: Image, rollout: Rollout) -> bool:
@@ -115,21 +136,25 @@ def _known(names: Collection[str]) -> Image | None:
 
 def _ask(
     text: str, names: Collection[str], connection: SourceConnection | None, rollout: Rollout, now: datetime
-) -> str:
-    """Have it registered, unless somebody is at it or it was refused a moment ago; then it says why."""
-    refused = Image.objects.filter(reference__in=names, state=ImageState.REFUSED).order_by("-pk").first()
-    if refused is not None and now - refused.updated_at < ASK_AGAIN:
-        return f"{refused.message} {refused.next_step}".strip()
+) -> _Asked:
+    """Have it registered, unless somebody is at it or it was refused a moment ago. While it is asked again, what was
+    said last is said still: why it was refused, or that its registry does not answer."""
+    row = Image.objects.filter(reference__in=names).exclude(state=ImageState.AVAILABLE).order_by("-pk").first()
+    said = f"{row.message} {row.next_step}".strip() if row is not None else ""
+    refused = row is not None and row.state == ImageState.REFUSED
+    if row is not None and refused and now - row.updated_at < ASK_AGAIN:
+        return _Asked(said)
     asked = Operation.objects.filter(kind=OperationKind.IMAGE_REGISTER, subject_name__in=names)
     # One that ended and left nothing, because somebody took its row away, is no answer for ever.
     lately = Q(created_at__gte=max(rollout.created_at, now - ASK_AGAIN))
-    if asked.filter(lately | Q(state__in=ACTIVE_STATES)).exists() and refused is None:
-        return ""
+    if not refused and asked.filter(lately | Q(state__in=ACTIVE_STATES)).exists():
+        silent = asked.filter(state__in=ACTIVE_STATES).order_by("-pk").values_list("message", flat=True).first()
+        return _Asked(f"{silent} It is asked again and again." if silent else said, goes_on=True)
     try:
         image_register(actor=SYSTEM, reference=text, connection=connection)
     except HearthError as error:
-        return f"{error.detail} {error.next_step}".strip()
-    return ""
+        return _Asked(f"{error.detail} {error.next_step}".strip())
+    return _Asked(said, goes_on=True)
 
 
 def registry_connection(parsed: ImageReference, *, namespace: str) -> SourceConnection | None:

@@ -1,20 +1,18 @@
-"""Which questions a document raises before it is applied, and what is known of its room."""
+"""Which questions a document raises before it is applied."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from django.conf import settings
 
 from caches.domain.endpoints.specs import EndpointSpec
 from caches.domain.images import NotAReference, parse_reference
-from caches.domain.plans import Plan
-from caches.domain.text import plural, size_text
 from caches.models import PoolLoop
 from caches.services.endpoints import asking
 from caches.services.endpoints.asking import Answer, Finding, Question, Reply
-from caches.services.endpoints.images import registry_connection
+from caches.services.endpoints.images import known_image, registry_connection
 from caches.services.endpoints.refusals import NO_ENSURE_IMAGE
 from caches.services.endpoints.versions import place_to_ask
 from caches.services.images import resolver
@@ -62,26 +60,6 @@ def worker_told(cluster: Cluster) -> Iterator[Finding]:
         yield Finding("worker", Answer.UNKNOWN, said)
 
 
-def room(plans: Sequence[Plan], *, awaited: bool) -> Iterator[Finding]:
-    """How much each pool would take in, and whether it has the room. ``awaited``: weights that nobody has read yet."""
-    if awaited:
-        said = "How much room it needs is known once its weights are registered, with the first round."
-        yield Finding("room", Answer.UNKNOWN, said)
-    for plan in plans:
-        where = f"{plan.cluster}.{plan.pool}"
-        if plan.refusals:
-            first = plan.refusals[0]
-            need, free = size_text(first.need_bytes), size_text(first.free_bytes)
-            said = (
-                f"{where}: no room on {plural(len(plan.refusals), 'node')}; {first.node} needs {need}, {free} is free."
-            )
-            yield Finding("room", Answer.PROBLEM, said)
-        else:
-            going = plural(len(plan.evictions), "eviction")
-            said = f"{where}: {size_text(plan.total_bytes)} in {plural(len(plan.moves), 'transfer')}, {going}."
-            yield Finding("room", Answer.FINE, said)
-
-
 def _opened(opened: Callable[[], Question | Reply | None]) -> Question | Reply | None:
     """A source or registry that cannot even be opened (its secret cannot be read) is an answer too."""
     try:
@@ -98,7 +76,10 @@ def _image(spec: EndpointSpec) -> Question | Reply | None:
     except NotAReference as error:
         return asking.problem(error)
     connection = registry_connection(parsed, namespace=spec.namespace)
-    return asking.image_question(resolver.open_resolver(connection), str(at_registry(parsed, connection)))
+    image = known_image(spec) if spec.cache.image else None
+    known = image.artifact.digest if image is not None and image.artifact is not None else ""
+    client, reference = resolver.open_resolver(connection), str(at_registry(parsed, connection))
+    return asking.image_question(client, reference, sized=spec.cache.image, known=known)
 
 
 def _source(cluster: Cluster, spec: EndpointSpec) -> Question | None:

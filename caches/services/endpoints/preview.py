@@ -17,16 +17,15 @@ from caches.models import ModelVersion
 from caches.selectors.endpoint_targets import CacheTargets, cache_targets
 from caches.selectors.endpoints import namesake
 from caches.services.endpoints.asking import Answer, Finding
+from caches.services.endpoints.bringing import image_as_registered, plans_of, room, unknown_room
 from caches.services.endpoints.documents import document_read
 from caches.services.endpoints.images import endpoint_image
 from caches.services.endpoints.jumpstart import served_spec
-from caches.services.endpoints.looking import answers, room, worker_told
+from caches.services.endpoints.looking import answers, worker_told
 from caches.services.endpoints.pins import pin_ensure
 from caches.services.endpoints.rollouts import rollout_begin
 from caches.services.endpoints.serving import name_taken
 from caches.services.endpoints.versions import Registered, version_of
-from caches.services.pin_specs import PinSpec
-from caches.services.pins import pin_preview
 from controlplane.clusters.gateway import Conflict, NotApplicable
 from controlplane.clusters.models import Cluster, ClusterType
 from controlplane.clusters.registry import gateway_for
@@ -43,9 +42,9 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class EndpointPreview:
-    """What a document would do. ``plans`` are those of its pin where its version is known and would be warmed;
-    ``obstacles`` what the first round would say in the endpoint's status, as far as it is known now; ``findings`` what
-    cluster, registry and source answered, who were only asked."""
+    """What a document would do. ``plans`` are what of its pools' would be about its weights and its image, as far as
+    those are known and would be warmed; ``obstacles`` what the first round would say in the endpoint's status, as far
+    as it is known now; ``findings`` what cluster, registry and source answered, who were only asked."""
 
     reading: EndpointReading
     targets: CacheTargets
@@ -61,23 +60,23 @@ def endpoint_preview(*, cluster: Cluster, document: Mapping[str, Any]) -> Endpoi
     reading, spec = document_read(document)
     targets, now = cache_targets(cluster, spec), timezone.now()
     findings = (*answers(cluster=cluster, spec=spec, document=document), *worker_told(cluster))
+    asked = {one.about: one for one in findings}
     registered = Registered()
-    if not any(one.about == "source" and one.answer is Answer.UNKNOWN for one in findings):
+    if "source" not in asked or asked["source"].answer is not Answer.UNKNOWN:
         with _undone():
             # Before anything is locked, and not where its source takes its time.
             registered = version_of(cluster=cluster, spec=spec, with_token=False)
     version = registered.version
     obstacles = [*_closed(cluster, document), *_found(findings), *_unregistered(registered)]
     with _undone():
+        served, about = served_spec(spec, version), asked.get("image")
+        image = image_as_registered(served, about.image if about is not None else None)
+        plans = plans_of(served, version, image, targets, now)
         obstacles += _rounds(_endpoint(cluster, spec, document, now), spec, version, targets, now)
-    plans: tuple[Plan, ...] = ()
-    if version is not None and spec.cache.weights and targets.pools:
-        pools = tuple(pool.pk for pool in targets.pools)
-        plans = pin_preview(spec=PinSpec(version_id=version.pk, pool_ids=pools, node_selector=dict(targets.selector)))
     digest = version.artifact.digest if version is not None and version.artifact is not None else ""
     warmed = spec.cache.weights and bool(targets.pools)
     awaited = warmed and registered.wanted and version is None and not registered.refused
-    findings = (*findings, *room(plans, awaited=awaited))
+    findings = (*findings, *unknown_room(served, image, targets, awaited=awaited, asked=about), *room(plans))
     return EndpointPreview(reading, targets, digest, plans, tuple(obstacles), findings)
 
 
