@@ -226,7 +226,7 @@ def launch(*, on: Node | None = None, **fields: Any) -> Launch:
         "pod_uid": f"pod-uid-{number}", "pod_name": f"default/chat-{number}", "container": "engine", "restart_count": 0,
         "node_name": node_row.name, "pool_name": node_row.pool.name if node_row.pool is not None else "",
         "version_name": "llama v1", "state": "Ready", "event_class": "ColdPodOnWarmNode", "weights": "Miss",
-        "image": "Hit", "reached": "FirstRequest", "started_at": began, "ready_at": began + timedelta(seconds=31),
+        "image": "Hit", "reached": "HealthChecks", "started_at": began, "ready_at": began + timedelta(seconds=31),
         "ready_seconds": 31.0, "total_seconds": 31.0, "unknown_seconds": 2.0, "node_age_seconds": 3600.0,
     }  # fmt: skip
     made = Launch.objects.create(id=uuid4(), cluster=node_row.cluster, node=node_row, **(defaults | fields))

@@ -78,7 +78,7 @@ _LAUNCHES = f"""
            md5(version::text), 'llama v' || version, CASE WHEN ready THEN 'Ready' ELSE 'Ended' END, kind,
            CASE WHEN hit THEN 'Hit' WHEN r3 < 0.3 THEN 'Partial' ELSE 'Miss' END,
            CASE WHEN r3 < 0.8 THEN 'Hit' ELSE 'Miss' END, CASE WHEN hit THEN '' ELSE 'FirstOnNode' END, NOT hit,
-           r1 * 864000, 'FirstRequest', began, CASE WHEN ready THEN began + took * interval '1 second' END, NULL,
+           r1 * 864000, 'HealthChecks', began, CASE WHEN ready THEN began + took * interval '1 second' END, NULL,
            CASE WHEN NOT ready THEN began + interval '60 seconds' END, CASE WHEN ready THEN '' ELSE 'OOMKilled' END,
            CASE WHEN ready THEN took END, took, took * 0.2, 0,
            ARRAY[took * 0.05, NULL, took * 0.3, took * 0.15, took * 0.25, took * 0.05, NULL],

@@ -42,9 +42,9 @@ def test_a_cold_start_is_ready_after_what_it_fetched() -> None:
 @pytest.mark.parametrize(
     ("said", "fetch", "reason"),
     [
-        ("exit 1", 1.0, MissReason.FAILED),
-        ('{"found": "failed", "seconds": 0.5}', 1.0, MissReason.FAILED),
-        ('{"found": "waiting", "seconds": 0.5}', 0.5, MissReason.FIRST),
+        ("exit 1", 0.54, MissReason.FAILED),
+        ('{"found": "failed", "seconds": 0.5}', 0.54, MissReason.FAILED),
+        ('{"found": "waiting", "seconds": 0.5}', 0.04, MissReason.FIRST),
     ],
 )
 def test_what_was_waited_for_before_the_weights_were_there_is_no_fetch_and_no_hit(

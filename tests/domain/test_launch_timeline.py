@@ -141,6 +141,45 @@ S, E = Mark.ENSURE_STARTED, Mark.ENSURE_ENDED
 
 
 @pytest.mark.parametrize(
+    ("more", "reached", "first"),
+    [
+        ([mark(Mark.READY, 12)], Phase.HEALTH_CHECKS, PhaseState.UNKNOWN),
+        ([mark(Mark.READY, 12), mark(Mark.FIRST_SUCCESS, 15)], Phase.FIRST_REQUEST, PhaseState.MEASURED),
+        ([mark(Mark.FIRST_SUCCESS, 15)], Phase.FIRST_REQUEST, PhaseState.UNKNOWN),
+        ([mark(Mark.READY, 12), mark(Mark.FIRST_SUCCESS, -9)], Phase.HEALTH_CHECKS, PhaseState.UNKNOWN),
+        ([mark(Mark.READY, 12), mark(Mark.ENDED, 15)], Phase.HEALTH_CHECKS, PhaseState.UNKNOWN),
+        ([mark(Mark.SERVING, 12)], Phase.HEALTH_CHECKS, PhaseState.NOT_REACHED),
+    ],
+)
+def test_it_got_to_its_first_request_once_one_succeeded_and_not_by_being_ready(
+    more: list[Observation], reached: Phase, first: PhaseState
+) -> None:
+    timeline = assemble([mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 1), mark(Mark.STARTED, 3), *more])
+    assert (timeline.reached, timeline.phases[-1].state) == (reached, first)
+
+
+@pytest.mark.parametrize(
+    ("ended", "observer", "beside"),
+    [
+        (mark(E, 25, found="hit", seconds=0.5), Observer.ENSURE, 4.5),
+        (mark(E, 25, found="miss", seconds=5.4), Observer.ENSURE, 0),
+        (mark(E, 25, found="hit"), Observer.CLUSTER, 0),  # it says nothing: as long as it was seen to run
+        (mark(E, 25, found="miss", seconds=900.0), Observer.CLUSTER, 0),
+        (mark(E, 25, found="waiting", seconds=0.5), None, 0),  # all of it was waited
+    ],
+)
+def test_a_fetch_took_what_its_observer_says_and_what_the_step_ran_beside_it_is_told_of_what_is_in_no_phase(
+    ended: Observation, observer: Observer | None, beside: float
+) -> None:
+    seen = [mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 2), mark(S, 20), ended, mark(Mark.STARTED, 26)]
+    timeline = assemble([*seen, mark(Mark.READY, 70)])
+    assert timeline.phases[2].observer is observer
+    assert seconds_waited([*seen, mark(Mark.READY, 70)]).for_step == beside
+    known = sum(one.seconds or 0.0 for one in timeline.phases)
+    assert timeline.total_seconds is not None and timeline.unknown_seconds == timeline.total_seconds - known
+
+
+@pytest.mark.parametrize(
     ("attempts", "seconds"),
     [
         ([mark(S, 20), mark(E, 25), mark(S, 30), mark(E, 42)], 17),  # the back-off between them was no fetch
@@ -155,6 +194,10 @@ S, E = Mark.ENSURE_STARTED, Mark.ENSURE_ENDED
         ([mark(S, 20), mark(E, 25), mark(E, 42)], 5),
         ([mark(S, 21), mark(E, 20)], 0),  # whole seconds
         ([mark(S, 20), mark(E, 25), mark(E, 25, found="hit", seconds=4.0)], 5),  # told twice
+        ([mark(S, 20), mark(E, 25, found="hit", seconds=0.02)], 0.02),  # its process took long to start
+        ([mark(S, 20), mark(E, 25, found="miss", seconds=5.4)], 5.4),  # whole seconds
+        ([mark(S, 20), mark(E, 25, found="miss", seconds=900.0)], 5),  # it says more than it ran
+        ([mark(S, 20), mark(E, 25, found="failed"), mark(S, 30), mark(E, 42, found="hit", seconds=3.0)], 8),
     ],
 )
 def test_only_attempts_of_the_ensure_step_are_fetch(attempts: list[Observation], seconds: float | None) -> None:

@@ -100,7 +100,7 @@ def test_a_pod_and_its_events_are_a_launch(tell: Callable[..., None], began: dat
         DIGEST,
     )
     assert (launch.state, launch.ready_seconds, launch.weights, launch.image) == ("Ready", 20, "Miss", "Miss")
-    assert launch.phase_seconds == [1, 0, 7, None, None, None, None], "a second of both belongs to the later phase"
+    assert launch.phase_seconds == [1, 0, 7.5, None, None, None, None], "a second of both belongs to the later phase"
     assert LaunchLog.objects.get().state == "Due"
 
 

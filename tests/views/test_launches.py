@@ -121,7 +121,7 @@ def test_a_launch_that_nobody_saw_answer_is_no_more_than_ready(stage: Stage, ada
     assert "has served" in text_of(ada, "/launches")
     rows = json.loads(ada.get("/launches.json?table=launches").content)["rows"]
     assert [(row["reached"], row["id"], row["miss_reason"]) for row in rows] == [
-        ("FirstRequest", str(stage.launch.pk), None)
+        ("HealthChecks", str(stage.launch.pk), None)
     ]
 
 
@@ -219,3 +219,17 @@ def test_what_was_waited_for_weights_is_said_where_no_phase_is(stage: Stage, ada
         )
     )  # fmt: skip
     assert "of these 9 s waited until the weights could be fetched" in text_of(ada, f"/launches/{made.pk}")
+
+
+def test_what_the_weights_step_took_beside_its_fetch_is_said_where_no_phase_is(stage: Stage, ada: Client) -> None:
+    """A hit is found in 20 ms; that its step took 2 s to start is no fetch."""
+    (made,) = take_in(
+        sighting(
+            stage.pool.cluster, "quick", mark(Mark.CREATED, 0), mark(Mark.SCHEDULED, 1), mark(Mark.ENSURE_STARTED, 1),
+            mark(Mark.ENSURE_ENDED, 3, seconds=0.02, found="hit"), mark(Mark.STARTED, 3), mark(Mark.READY, 20),
+        )
+    )  # fmt: skip
+    text = text_of(ada, f"/launches/{made.pk}")
+    assert re.search(r"Weights fetch\s+0 s\s+Ensure", text)
+    assert "of these 2 s the weights step took beside its fetch" in text
+    assert made.phase_seconds[2] == 0.02 and made.reached == "HealthChecks" and made.weights == "Hit"

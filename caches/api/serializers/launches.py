@@ -65,7 +65,9 @@ class LaunchSerializer(ObjectSerializer):
     )
     first_on_node = serializers.BooleanField(allow_null=True, help_text="first of this version on its node")
     node_age_seconds = serializers.FloatField(allow_null=True)
-    reached = serializers.ChoiceField(choices=PHASES)
+    reached = serializers.ChoiceField(
+        choices=PHASES, help_text="the latest phase that it was seen in; FirstRequest once a request succeeded"
+    )
     began_at = serializers.DateTimeField()
     ready_at = serializers.DateTimeField(allow_null=True)
     served_at = serializers.DateTimeField(allow_null=True, help_text="the first successful request")

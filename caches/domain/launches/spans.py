@@ -136,13 +136,28 @@ def _image_pull(seen: Seen) -> list[Measure]:
 
 
 def _weights_fetch(seen: Seen) -> list[Measure]:
-    """Every attempt of the ensure step that ended. Between two of them nobody fetched: the pod waited to be tried
+    """Every attempt of the ensure step that ended, as long as it says that it took: its running time has in it what it
+    takes to start a process and to notice its end. Between two attempts nobody fetched: the pod waited to be tried
     again. One that only asked (waiting) fetched nothing either."""
     ended = seen.of(Mark.ENSURE_ENDED)
     if not ended and not seen.of(Mark.ENSURE_STARTED) and (restarted := seen.first(Mark.RESTARTED)) is not None:
         return [Measure(Observer.CLUSTER, (Stretch(restarted, restarted, 0.0),))]  # the step is not run again
-    observer = Observer.ENSURE if any(one.observer is Observer.ENSURE for one in ended) else Observer.CLUSTER
-    return _listed(_by(observer, [took for one, took in _attempts(seen, ended) if one.fact("found") != WAITING]))
+    fetched = [(one, ran) for one, ran in _attempts(seen, ended) if one.fact("found") != WAITING]
+    own = [_fetch_of(seen, one, ran) for one, ran in fetched]
+    said = {one.observer for (one, _), took in zip(fetched, own, strict=True) if took is not None}
+    observer = said.pop() if len(said) == 1 and None not in own else Observer.CLUSTER
+    return _listed(_by(observer, [took or ran for (_, ran), took in zip(fetched, own, strict=True)]))
+
+
+def _fetch_of(seen: Seen, ended: Observation, ran: Stretch | None) -> Stretch | None:
+    """What the step says that it took; None where it says nothing, or more than it ran."""
+    if ended.seconds is None or (ran is not None and ended.seconds > ran.seconds + TOLERATED.total_seconds()):
+        return None
+    took = _stretch(seen, ended)
+    if ran is None or ran.start is None or took.start is None or took.start >= ran.start:
+        return took
+    # Clusters say whole seconds: it did not begin before it was started, so it ended within the last one.
+    return Stretch(ran.start, ran.start + timedelta(seconds=ended.seconds), ended.seconds)
 
 
 def waits_of(seen: Seen) -> list[tuple[datetime, datetime]]:
@@ -150,16 +165,28 @@ def waits_of(seen: Seen) -> list[tuple[datetime, datetime]]:
     until the next one begins."""
     starts = [at for one in seen.of(Mark.ENSURE_STARTED) if (at := seen.time(one)) is not None]
     waits = []
-    for one, took in _attempts(seen, seen.of(Mark.ENSURE_ENDED)):
-        if one.fact("found") == WAITING and took is not None and took.start is not None and took.end is not None:
-            end = took.end
-            waits.append((took.start, min((at for at in starts if at >= end), default=end)))
+    for one, ran in _attempts(seen, seen.of(Mark.ENSURE_ENDED)):
+        if one.fact("found") == WAITING and ran is not None and ran.start is not None and ran.end is not None:
+            end = ran.end
+            waits.append((ran.start, min((at for at in starts if at >= end), default=end)))
     return union(waits)
 
 
+def step_starts_of(seen: Seen) -> list[tuple[datetime, datetime]]:
+    """When the ensure step ran and did not fetch yet: its container and its process started."""
+    found = []
+    for one, ran in _attempts(seen, seen.of(Mark.ENSURE_ENDED)):
+        took = _fetch_of(seen, one, ran)
+        if one.fact("found") == WAITING or took is None or ran is None or ran.start is None or took.start is None:
+            continue
+        if ran.start < took.start:
+            found.append((ran.start, took.start))
+    return union(found)
+
+
 def _attempts(seen: Seen, ended: Sequence[Observation]) -> Iterable[tuple[Observation, Stretch | None]]:
-    """Each from the latest start before its end and after the end of the one before; where that is not known, as long
-    as it says itself."""
+    """When each ran: from the latest start before its end and after the end of the one before; where that is not known,
+    as long as it says itself."""
     starts = [at for one in seen.of(Mark.ENSURE_STARTED) if (at := seen.time(one)) is not None]
     before: datetime | None = None
     for one in ended:  # in the order of their times, those that say none first

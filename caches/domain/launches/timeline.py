@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from caches.domain.launches.observations import Observation
-from caches.domain.launches.spans import TOLERATED, Measure, Seen, cuts, measures_of, union, waits_of
+from caches.domain.launches.spans import TOLERATED, Measure, Seen, cuts, measures_of, step_starts_of, union, waits_of
 from caches.domain.launches.words import PHASES, LaunchState, Mark, Observer, Phase, PhaseState
 
 Pieces = Mapping[Phase, list[tuple[datetime, datetime]]]
@@ -29,8 +29,6 @@ _REACHES: Mapping[Mark, Phase] = {
     Mark.LOAD_STARTED: Phase.WEIGHTS_LOAD,
     Mark.LOADED: Phase.WEIGHTS_LOAD,
     Mark.SERVING: Phase.HEALTH_CHECKS,
-    Mark.READY: Phase.FIRST_REQUEST,
-    Mark.FIRST_SUCCESS: Phase.FIRST_REQUEST,
 }
 
 
@@ -49,7 +47,7 @@ class PhaseTime:
 class Timeline:
     """``total_seconds`` is from the beginning to the first success, else to being ready, else to the end; None while
     it goes on or where the beginning is not known. Where nobody says when it was created it begins when it was placed.
-    ``reached`` is how far it got."""
+    ``reached`` is how far it got: the latest phase that it was seen in, the last one once a request succeeded."""
 
     state: LaunchState
     phases: tuple[PhaseTime, ...]
@@ -78,11 +76,13 @@ def assemble(observations: Iterable[Observation]) -> Timeline:
     state = LaunchState.READY if ready or served else LaunchState.ENDED if seen.of(Mark.ENDED) else LaunchState.STARTING
     until = max((at for at in (ready, served) if at is not None), default=ended)
     measured = {phase: found[0] for phase in PHASES if (found := measures_of(seen, phase))}
-    reached = _reached(seen, measured)
+    reached = _reached(seen, measured, ready=ready is not None, served=served is not None)
     pieces = _exclusive(measured, started, until if state is not LaunchState.STARTING else None)
     total = _seconds(started, until) if state is not LaunchState.STARTING else None
     lengths = _lengths(measured, pieces, total)
-    phases = tuple(_phase(phase, reached, measured.get(phase), lengths, pieces) for phase in PHASES)
+    # Requests may come to what is ready past those who would tell of them.
+    late = () if state is LaunchState.READY else PHASES[PHASES.index(reached) + 1 :]
+    phases = tuple(_phase(phase, phase in late, measured.get(phase), lengths, pieces) for phase in PHASES)
     return Timeline(
         state=state,
         phases=phases,
@@ -102,10 +102,12 @@ def assemble(observations: Iterable[Observation]) -> Timeline:
 @dataclass(frozen=True, slots=True)
 class Waited:
     """Seconds of what is in no phase. ``for_weights``: the ensure step waited until they could be fetched.
-    ``to_restart``: the run before had ended, and nobody had begun this one yet."""
+    ``to_restart``: the run before had ended, and nobody had begun this one yet. ``for_step``: the ensure step was
+    started, and beside its fetch until it was seen to have ended."""
 
     for_weights: float = 0.0
     to_restart: float = 0.0
+    for_step: float = 0.0
 
 
 def seconds_waited(observations: Iterable[Observation]) -> Waited:
@@ -129,7 +131,7 @@ def seconds_waited(observations: Iterable[Observation]) -> Waited:
         )
         return min(sum(pieces), timeline.unknown_seconds or 0.0)
 
-    return Waited(free(waits_of(seen)), free(_backed_off(seen, until)))
+    return Waited(free(waits_of(seen)), free(_backed_off(seen, until)), free(step_starts_of(seen)))
 
 
 def _backed_off(seen: Seen, until: datetime) -> list[tuple[datetime, datetime]]:
@@ -152,9 +154,10 @@ def _seconds(start: datetime | None, end: datetime | None) -> float | None:
     return max(0.0, (end - start).total_seconds()) if start is not None and end is not None else None
 
 
-def _reached(seen: Seen, measured: Iterable[Phase]) -> Phase:
+def _reached(seen: Seen, measured: Iterable[Phase], *, ready: bool, served: bool) -> Phase:
     got_to = [_REACHES[one.mark] for one in seen.all if one.mark in _REACHES]
-    return max([Phase.WAITING, *got_to, *measured], key=PHASES.index)
+    checked = [*([Phase.HEALTH_CHECKS] if ready else []), *([Phase.FIRST_REQUEST] if served else [])]
+    return max([Phase.WAITING, *got_to, *measured, *checked], key=PHASES.index)
 
 
 def _exclusive(measured: Mapping[Phase, Measure], start: datetime | None, end: datetime | None) -> Pieces:
@@ -186,9 +189,8 @@ def _lengths(measured: Mapping[Phase, Measure], pieces: Pieces, total: float | N
 
 
 def _phase(
-    phase: Phase, reached: Phase, measure: Measure | None, lengths: Mapping[Phase, float], pieces: Pieces
+    phase: Phase, late: bool, measure: Measure | None, lengths: Mapping[Phase, float], pieces: Pieces
 ) -> PhaseTime:
     if measure is not None:
         return PhaseTime(phase, PhaseState.MEASURED, lengths[phase], measure.observer, tuple(pieces[phase]))
-    late = PHASES.index(phase) > PHASES.index(reached)
     return PhaseTime(phase, PhaseState.NOT_REACHED if late else PhaseState.UNKNOWN)
