@@ -45,7 +45,8 @@ class InstanceConfig:
 class VariantConfig:
     """``weight``: share of the requests that name no variant, over the sum of the weights.
 
-    ``queue_requests`` may wait ``queue_seconds`` each while there is no instance for them.
+    ``queue_requests`` may wait ``queue_seconds`` each while there is no instance for them; with ``queue_unreached``
+    also those that reached none, as somebody takes the place of instances that are gone.
     """
 
     name: str
@@ -55,6 +56,7 @@ class VariantConfig:
     instances: tuple[InstanceConfig, ...]
     queue_requests: int = 0
     queue_seconds: float = 30.0
+    queue_unreached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ def _variant(data: Mapping[str, Any]) -> VariantConfig:
         tuple(_instance(one) for one in data["instances"]),
         max(0, int(queue.get("requests", 0))),
         _finite(queue.get("seconds", 30.0)),
+        bool(queue.get("unreached")) and int(queue.get("requests", 0)) > 0,
     )
 
 

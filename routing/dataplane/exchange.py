@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from routing.dataplane.answers import KnownAnswer
-from routing.dataplane.fleet import Instance, Lease, Variant
+from routing.dataplane.fleet import Instance, Lease
 from routing.dataplane.heads import LAST_CHUNK, Header, chunk, head_end, passed_on, request_start, response_head
 from routing.dataplane.known import Match
-from routing.dataplane.refusals import CROWDED, NOBODY, UNREACHABLE, is_crowded, queue_full, too_slow
+from routing.dataplane.queued import Queued
+from routing.dataplane.refusals import CROWDED, NOBODY, is_crowded, too_slow
 from routing.dataplane.routes import Models, Refusal, Request, Route
 from routing.dataplane.telling import Ear
 from routing.dataplane.upstream import IDLE_CONNECTIONS, Upstream, connected
@@ -25,19 +26,17 @@ if TYPE_CHECKING:
 ATTEMPTS = 3
 JSON: Header = (b"content-type", b"application/json")
 _NOBODY = Outcome.NOBODY  # a name in an Enum is looked up for a tenth of a microsecond
-QUEUE_BYTES = 256 * 1024 * 1024  # of bodies that wait in one queue
 QUIET_SECONDS = 600.0  # between two bytes of an answer that began
 _TRY_NEXT = frozenset({502, 503, 504})
 _WITH_BODY = frozenset({b"POST", b"PUT", b"PATCH"})
 
 
-class Exchange:
+class Exchange(Queued):
     """``finished`` of the client is called exactly once, unless the client left first."""
 
     __slots__ = (
-        "_asked_at", "_attempts", "_began", "_candidates", "_chunks", "_client", "_connecting", "_ear", "_framed",
-        "_heard", "_keeps", "_lease", "_out", "_outcome", "_passed", "_request", "_route", "_sent", "_shared", "_timed",
-        "_ttft", "_upstream",
+        "_attempts", "_began", "_candidates", "_chunks", "_connecting", "_ear", "_framed", "_heard", "_keeps", "_lease",
+        "_out", "_outcome", "_passed", "_timed", "_ttft", "_upstream",
     )  # fmt: skip
 
     def __init__(self, client: Client, request: Request, keeps: bool, chunks: bool) -> None:
@@ -67,10 +66,10 @@ class Exchange:
         if variant.waiting.held:
             variant.waiting.look()  # there may be room since just now, and it belongs to those that wait
         decision = variant.decide(route.key, now, len(self._request.body))
-        if variant.waits(decision):
-            self._wait(variant)
-        else:
+        if not variant.waits(decision):
             self._go(route, decision, now)
+        elif self._wait(variant, now + variant.config.queue_seconds, now):
+            variant.figures.queued += 1
 
     def _go(self, route: Route, decision: Decision, now: float) -> None:
         if self._client is not None:
@@ -80,43 +79,13 @@ class Exchange:
         self._shared.counters.decided(route, decision)
         self._next()
 
-    def _wait(self, variant: Variant) -> None:
-        waiting, size = variant.waiting, len(self._request.body)
-        if len(waiting) >= variant.config.queue_requests or waiting.bytes + size > QUEUE_BYTES:
-            self.refuse(queue_full(waiting.until(self._asked_at) - self._asked_at))
-            return
-        waiting.add(self, self._asked_at + variant.config.queue_seconds, size)
-        variant.figures.queued += 1
-        variant.figures.most_queued = max(variant.figures.most_queued, len(variant.waiting))
-
-    # what the queue does
-
-    def place(self) -> bool:
-        """Try again, under the configuration of now. False when it has to wait on."""
-        assert self._route is not None
-        variant, now = self._shared.fleet.current(self._route.variant), self._shared.now()
-        if variant is None:
-            self._leave_queue()
-            self.give_up()
-            return True
-        if variant is not self._route.variant:
-            endpoint = self._shared.fleet.endpoints[self._route.endpoint.config.name]
-            self._route = self._route.under(endpoint, variant)  # its key is another where the policy is
-        decision = variant.decide(self._route.key, now, len(self._request.body))
-        if variant.waits(decision):
-            return False
-        self._leave_queue()
-        variant.figures.waited.add(now - self._asked_at)
-        self._go(self._route, decision, now)
-        return True
-
-    def give_up(self) -> None:
-        """It waited long enough."""
-        self.refuse(NOBODY)
-
-    def _leave_queue(self) -> None:
-        if self._route is not None:
-            self._route.variant.waiting.discard(self)
+    def _go_again(self, route: Route, decision: Decision, now: float) -> None:
+        """It was counted when it went first."""
+        if self._client is not None:
+            self._client.answer_by = now + route.variant.config.policy.extensions.first_byte_seconds
+        self._outcome, self._candidates = decision.outcome, decision.candidates
+        self._attempts = self._passed = 0
+        self._next()
 
     def refuse(self, refusal: Refusal) -> None:
         """The router's own answer, for want of an instance's."""
@@ -195,7 +164,11 @@ class Exchange:
             self._lease = lease = variant.lease(name, len(self._request.body))
             self._ask(lease.instance)
             return
-        self.refuse(UNREACHABLE if self._attempts else NOBODY)
+        if self._attempts:
+            self._upstream = None
+            self._unreached()
+        else:
+            self.refuse(NOBODY)
 
     def _ask(self, instance: Instance) -> None:
         while instance.idle:
@@ -363,6 +336,7 @@ class Exchange:
             return
         assert self._lease is not None
         instance = self._lease.instance
+        self._cut_off()
         if upstream is not None and upstream.used:
             # It was closed for its age while the request was on its way; the instance has done nothing wrong.
             self._release()

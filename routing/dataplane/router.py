@@ -196,6 +196,8 @@ class Router:
         for endpoint in list(self.shared.fleet.endpoints.values()):
             for variant in endpoint.variants.values():
                 variant.waiting.expire(now)
+                if variant.waiting.held:
+                    variant.waiting.look()  # who failed is tried again after a while
 
 
 async def every(seconds: float, step: Callable[[], None]) -> None:

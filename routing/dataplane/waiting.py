@@ -11,7 +11,8 @@ from typing import Protocol
 
 
 class Waiter(Protocol):
-    """``place`` tries again: False when it still has to wait. ``give_up`` ends it with an answer."""
+    """``place`` tries again: False when it still has to wait, and so has whoever is behind it. ``give_up`` ends it with
+    an answer."""
 
     def place(self) -> bool: ...
     def give_up(self) -> None: ...

@@ -31,7 +31,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class PublishedVariant:
-    """``waits``: requests wait for the first instance while there is none. Nobody starts one at addresses."""
+    """``waits``: requests wait for the first instance while there is none. ``replaced``: others take the place of
+    instances that are gone, so requests that reached none wait as well. Nobody starts one at addresses."""
 
     name: str
     policy: RoutingPolicy
@@ -42,6 +43,7 @@ class PublishedVariant:
     hot_version: int = 0
     weight: float = 1.0
     waits: bool = True
+    replaced: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,11 @@ def _least_policy(policy: RoutingPolicy) -> dict[str, Any]:
     return {**document, "RoutingExtensions": given} if given else document
 
 
-def _queue(variant: PublishedVariant) -> dict[str, int]:
+def _queue(variant: PublishedVariant) -> dict[str, int | bool]:
     """Requests for a variant without any instance wait for the first: so one that was scaled to none can come back."""
     extensions = variant.policy.extensions
-    return {"requests": extensions.queue_requests if variant.waits else 0, "seconds": extensions.queue_seconds}
+    queue = {"requests": extensions.queue_requests if variant.waits else 0, "seconds": extensions.queue_seconds}
+    return {**queue, "unreached": True} if variant.replaced else queue
 
 
 def digest_of(document: Json) -> str:

@@ -136,6 +136,7 @@ def _published(endpoints: Sequence[Endpoint], routed: Mapping[UUID, RoutedEndpoi
                 hot_version=state.hot_version,
                 weight=state.weight,
                 waits=bool(mine) or (state.source or variant.endpoint_id) not in given,
+                replaced=(state.source or variant.endpoint_id) not in given,
             )
         )
     models = _models_of(endpoints)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from routing.dataplane import exchange
+from routing.dataplane import queued as queued_requests
 from routing.dataplane.exposing import exposition
 from routing.dataplane.router import Shared
 from tests.dataplane.engines import Call
@@ -87,7 +87,7 @@ async def test_it_is_told_when_there_will_be_room() -> None:
 
 
 def test_bodies_that_wait_are_bounded_whatever_the_policy_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "QUEUE_BYTES", 2 * len(chat("talk 0")))
+    monkeypatch.setattr(queued_requests, "QUEUE_BYTES", 2 * len(chat("talk 0")))
     _bounded()
 
 
