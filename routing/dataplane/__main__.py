@@ -104,6 +104,7 @@ def _settle() -> None:
 async def _follow(router: Router, exposing: Exposing, address: str) -> None:
     # Only here: whoever has no Redis needs no client for it.
     from routing.dataplane.following import Follower, broker_url
+    from routing.dataplane.talking import Talker
 
     fleet = router.shared.fleet
     teller = Teller(fleet, address=address)
@@ -115,9 +116,12 @@ async def _follow(router: Router, exposing: Exposing, address: str) -> None:
 
     follower = Follower(broker_url(), lambda: fleet.config.version, router.take, work)
     exposing.following = lambda: follower.connected
+    talking = asyncio.get_running_loop().create_task(Talker(broker_url(), fleet, teller.name).run())
     try:
         await follower.run()
     finally:
+        talking.cancel()
+        await asyncio.gather(talking, return_exceptions=True)
         scraper.stop()
 
 

@@ -59,6 +59,10 @@ def _metrics(shared: Shared, following: bool | None) -> Iterator[tuple[str, str,
     yield "hearth_routing_clients", "gauge", "Open connections of clients.", [({}, len(shared.clients))]
     if following is not None:
         yield "hearth_routing_following", "gauge", "1 while Redis answers.", [({}, float(following))]
+        known = min(shared.fleet.known, config.routers)
+        yield "hearth_routing_routers", "gauge", "Router processes that share the traffic.", [({}, config.routers)]
+        about = "Of these, processes whose requests under way are known here, this one among them."
+        yield "hearth_routing_routers_known", "gauge", about, [({}, known)]
     yield from _of_variants(shared)
 
 
@@ -71,8 +75,9 @@ def _of_variants(shared: Shared) -> Iterator[tuple[str, str, str, Samples]]:
             labels = {"endpoint": endpoint.config.name, "variant": name}
             hot.append((labels, len(variant.config.hot)))
             waiting.append((labels, len(variant.waiting)))
+            here = variant.part().in_flight
             for uid in variant.instances:
-                in_flight.append(({**labels, "instance": uid}, variant.in_flight.get(uid, 0)))
+                in_flight.append(({**labels, "instance": uid}, here.get(uid, 0)))
     yield "hearth_routing_in_flight", "gauge", "Requests under way by instance, at this process.", in_flight
     yield "hearth_routing_waiting", "gauge", "Requests that wait for an instance, at this process.", waiting
     yield "hearth_routing_hot_set_size", "gauge", "Beginnings that are passed over as everybody's.", hot

@@ -7,7 +7,7 @@ keeps what it has in flight until that ends.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from routing.domain.hotset import Sketch
 from routing.domain.keys import Audience, Mark, begun, marked
 from routing.domain.places import Places
 from routing.domain.policies import RoutingStrategy
+from routing.domain.together import NOTHING, Names, Part, exchange, own
 
 if TYPE_CHECKING:
     from routing.dataplane.upstream import Upstream
@@ -102,9 +103,12 @@ def _less(counts: dict[str, int], member: str, by: int) -> None:
 class Variant:
     """One variant's instances, and the decisions about them. ``in_flight`` counts by instance id and holds no zeros;
     ``unanswered`` likewise, of those that were sent while the policy has a bound for it; ``pending`` their bytes, of
-    those that were sent while the policy avoids waits."""
+    those that were sent while the policy avoids waits. All three hold this router's part and ``others``, what it heard
+    of those that it hears; with it they are ``known`` of ``routers``."""
 
-    def __init__(self, config: VariantConfig, of: EndpointConfig, routers: int, before: Variant | None) -> None:
+    def __init__(
+        self, config: VariantConfig, of: EndpointConfig, routers: int, before: Variant | None, known: int = 1
+    ) -> None:
         self.config = config
         self.names = (of.name, config.name)
         self.current = True  # until another configuration is in force
@@ -113,30 +117,53 @@ class Variant:
         self.in_flight: dict[str, int] = before.in_flight if before else {}
         self.unanswered: dict[str, int] = before.unanswered if before else {}
         self.pending: dict[str, int] = before.pending if before else {}
-        self._places: Places = before._places if before else Places()
+        self.others: Part = before.others if before else NOTHING
+        self.places: Places = before.places if before else Places()
         self.sketch: Sketch = before.sketch if before else Sketch()
         self.figures: Figures = before.figures if before else Figures()
         self.recorder: Recorder = before.recorder if before else Recorder()
         self.waiting: Waiting = before.waiting if before else Waiting()
-        known: dict[str, Instance] = before.instances if before else {}
+        earlier: dict[str, Instance] = before.instances if before else {}
         self.instances: dict[str, Instance] = {
-            one.member.id: _kept(known.get(one.member.id), one) for one in config.instances
+            one.member.id: _kept(earlier.get(one.member.id), one) for one in config.instances
         }
-        self.left = [one for name, one in known.items() if self.instances.get(name) is not one]
+        self.left = [one for name, one in earlier.items() if self.instances.get(name) is not one]
         self._members = tuple(one.member for one in config.instances)
         self._draining = frozenset(one.member.id for one in config.instances if one.draining)
         self._ejected: dict[str, float] = before._ejected if before else {}
-        parameters = config.policy.prefix_aware
-        self._threshold = local_threshold(parameters.concurrency_threshold, routers) if parameters else 0
-        self._most_unanswered = local_share(config.policy.extensions.unanswered_threshold, routers)
         prefix_aware = config.policy.strategy is RoutingStrategy.PREFIX_AWARE
         self.avoids_waits = prefix_aware and config.policy.extensions.avoid_waits
-        self._alone = routers <= 1
-        there = {name for name, one in self.instances.items() if known.get(name) is one}
+        self._routers = routers
+        there = {name for name, one in self.instances.items() if earlier.get(name) is one}
         for name in self._ejected.keys() - there:
             del self._ejected[name]  # gone, or another one by now
+        self.know(known)
+
+    def know(self, known: int) -> None:
+        """So many router processes count together, this one among them."""
+        parameters, routers = self.config.policy.prefix_aware, self._routers
+        self._threshold = local_threshold(parameters.concurrency_threshold, routers, known) if parameters else 0
+        self._most_unanswered = local_share(self.config.policy.extensions.unanswered_threshold, routers, known)
+        self._alone = known >= routers
         self._well = self._situation(self._draining)  # nearly always
         self._now = self._well
+
+    def hear(self, part: Part) -> None:
+        """What the others have on their way, in place of what they had."""
+        if part == self.others:
+            return
+        before, self.others = self.others, part
+        less = [exchange(*each) for each in zip(self._counts, before, part, strict=True)]
+        if any(less):
+            self.waiting.wake()
+
+    def part(self) -> Part:
+        """What this router has on its way."""
+        return Part(*map(own, self._counts, self.others)) if self.in_flight else NOTHING
+
+    @property
+    def _counts(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+        return self.in_flight, self.unanswered, self.pending
 
     def decide(self, key: Callable[[], Key | None], now: float, size: int = 0) -> Decision:
         """The decision for one request of ``size`` bytes; ``instance`` is "" when nobody can take it."""
@@ -154,7 +181,7 @@ class Variant:
         return Situation(
             self.config.policy, self._members, self.config.hot, away, self.in_flight, self._threshold, self.unanswered,
             self._most_unanswered, self.pending if self.avoids_waits else None,
-            self._places if self.avoids_waits else None, self._alone,
+            self.places if self.avoids_waits else None, self._alone,
         )  # fmt: skip
 
     def audience(self, tenant: str, model: str) -> Audience:
@@ -237,12 +264,14 @@ class Endpoint:
 
 
 class Fleet:
-    """All endpoints under the configuration in force. ``only``: the one there is, when it is the only one."""
+    """All endpoints under the configuration in force. ``only``: the one there is, when it is the only one. ``known``:
+    router processes whose requests under way are known here, this one among them."""
 
     def __init__(self) -> None:
         self.config = RouterConfig(0, 1, {})
         self.endpoints: dict[str, Endpoint] = {}
         self.only: Endpoint | None = None
+        self.known = 1
 
     def apply(self, config: RouterConfig) -> None:
         """Put a configuration in force, at once and for all requests that come after."""
@@ -261,6 +290,19 @@ class Fleet:
             while instance.idle:
                 instance.idle.pop().close()
 
+    def variants(self) -> Iterator[Variant]:
+        for endpoint in self.endpoints.values():
+            yield from endpoint.variants.values()
+
+    def hear(self, others: int, parts: Mapping[Names, Part]) -> None:
+        """So many other router processes are heard, and this is what they have on their way."""
+        if self.known != others + 1:
+            self.known = others + 1
+            for variant in self.variants():
+                variant.know(self.known)
+        for variant in self.variants():
+            variant.hear(parts.get(variant.names, NOTHING))
+
     def current(self, variant: Variant) -> Variant | None:
         """The variant as the configuration in force has it."""
         endpoint = self.endpoints.get(variant.names[0])
@@ -274,7 +316,7 @@ class Fleet:
     def _endpoint(self, config: EndpointConfig, routers: int) -> Endpoint:
         before = self.endpoints.get(config.name)
         variants = {
-            name: Variant(one, config, routers, before.variants.get(name) if before else None)
+            name: Variant(one, config, routers, before.variants.get(name) if before else None, self.known)
             for name, one in config.variants.items()
         }
         total, choices = 0.0, []

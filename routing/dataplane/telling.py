@@ -116,7 +116,7 @@ class Teller:
         firsts: dict[str, float] = {}
         told = []
         for endpoint, name, variant in self._variants():
-            in_flight.update(variant.in_flight)
+            in_flight.update(variant.part().in_flight)
             ejected.update(variant.ejected(time.monotonic()))
             firsts.update(variant.firsts())
             figures = variant.figures.take()

@@ -22,8 +22,8 @@ from routing.domain.policies import RoutingPolicy, RoutingStrategy
 # the request's own and TIMES_MEAN of what waits at an instance on average: a queue at one is left, one at all is not.
 # Of few instances one is much of the average itself: halfway from the average to all that waits is the most then.
 # A key that is new belongs to nobody's cache yet, and passes over whoever has more than NEW_MEAN of that average. Of
-# several routers each sees its own part: what it sees stands for more, and what is new to it may be known elsewhere.
-# Measured: docs/benchmarks.md.
+# several routers that do not hear one another each sees its own part: what it sees stands for more, and what is new to
+# it may be known elsewhere. Measured: docs/benchmarks.md.
 OWN_SIZES, OWN_SIZES_OF_PART, TIMES_MEAN, NEW_MEAN = 2.5, 0.5, 3.0, 0.5
 
 
@@ -62,16 +62,16 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is published (equal in all routers) and what only this router knows.
+    """What is published (equal in all routers) and what this router knows.
 
     ``members`` may get requests, ``away`` of them not now (unhealthy, draining): they keep their keys and are skipped.
-    ``in_flight`` and ``threshold`` are this router's: see ``local_threshold``. Made once for many requests: what is in
-    flight is looked at when it is decided, everything else stays. ``able``: who can be asked. ``times``: how often the
-    average may wait at an instance, by its weight.
+    ``in_flight`` and ``threshold`` are this router's and of those that it hears: see ``local_threshold``. Made once for
+    many requests: what is in flight is looked at when it is decided, everything else stays. ``able``: who can be asked.
+    ``times``: how often the average may wait at an instance, by its weight.
     ``unanswered``: how many of those in flight have had no answer yet; ``unanswered_threshold`` of them send the next
     one elsewhere, 0 for no such bound. ``pending``: how many bytes (or tokens: only their ratio counts) those are;
     None where that does not count. ``places``: where keys went last; whoever decides tells it, see ``placed``.
-    ``alone``: there is no other router, so what is known here is all there is.
+    ``alone``: there is no router that is not heard, so what is known here is all there is.
     """
 
     policy: RoutingPolicy
@@ -156,21 +156,22 @@ def _home(situation: Situation, key: Key) -> str:
     return situation.able.of(key.digest)[0]
 
 
-def local_threshold(threshold: int, routers: int) -> int:
-    """What one of ``routers`` allows an instance, so that all together keep near ``threshold`` unasked.
+def local_threshold(threshold: int, routers: int, known: int = 1) -> int:
+    """What ``known`` of ``routers``, which count together, allow an instance, so that all together keep near
+    ``threshold`` unasked.
 
     Requests fall on routers by chance, so an even share alone would spill far too early: the slack is 1.5 standard
     deviations of the share. All routers together may exceed the threshold by the sum of the slacks.
     """
-    if routers <= 1:
+    if known >= routers:
         return threshold
-    share = threshold / routers
+    share = threshold * known / routers
     return min(threshold, max(1, math.ceil(share + 1.5 * math.sqrt(share))))
 
 
-def local_share(most: int, routers: int) -> int:
-    """What one of ``routers`` allows of a bound that is low, and better too strict than too loose; 0 stays none."""
-    return -(-most // max(1, routers))
+def local_share(most: int, routers: int, known: int = 1) -> int:
+    """What ``known`` of ``routers`` allow of a bound that is low: better too strict than too loose; 0 stays none."""
+    return -(-most * known // max(known, routers))
 
 
 def _by_key(situation: Situation, key: Key, draw: int, size: int) -> Decision:

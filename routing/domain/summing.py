@@ -16,6 +16,8 @@ ROUTER_GAUGES: Mapping[str, Gauge] = {
     "hearth_routing_config_version": min,
     "hearth_routing_following": min,
     "hearth_routing_hot_set_size": max,
+    "hearth_routing_routers": max,
+    "hearth_routing_routers_known": min,
 }
 
 

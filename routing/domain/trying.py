@@ -21,6 +21,7 @@ from routing.domain.placement import Member
 from routing.domain.policies import RoutingPolicy, RoutingStrategy
 from routing.domain.recordings import DEEPEST, Kept, Recording
 from routing.domain.replaying import Recorded, Replay, Replayed
+from routing.domain.together import SAY_SECONDS
 
 FEWEST = 20  # requests from which a measure of the model is taken
 CACHES = (8, 32, 128, 512, 2048, 8192)  # blocks that are tried for the cache of an engine
@@ -336,4 +337,7 @@ def _assumptions(
     if policy.strategy is RoutingStrategy.PREFIX_AWARE and policy.extensions.key_header:
         yield "A key in a header counts where the policy of that time named the same header."
     if routers > 1:
-        yield f"{routers} router processes share the requests by chance, each with its part of the threshold."
+        yield (
+            f"{routers} router processes share the requests by chance, and tell each other what they have on their way "
+            f"every {SAY_SECONDS:g} s."
+        )

@@ -175,7 +175,7 @@ def _explained(
 _RELIEVED = (Outcome.MOVED, Outcome.RELIEF)
 _MAY_WAIT = (
     " A router goes elsewhere while clearly more waits there for the beginning of its answer (avoid_waits); what waits "
-    "is known to each router alone, so none of it counts here."
+    "is known to routers alone, so none of it counts here."
 )
 _CERTAIN = (Outcome.PRIMARY, Outcome.SIBLING, Outcome.SPILL, Outcome.NOBODY)
 
@@ -195,6 +195,7 @@ def published_fleet(variant: Variant) -> tuple[Configuration, Fleet]:
     fleet = Fleet()
     document = sealed(newest.document, newest.version, {routed.name: routed.secret})
     fleet.apply(read_config(json.dumps(document).encode()))
+    fleet.hear(fleet.config.routers - 1, {})  # what is in flight is counted over all of them
     variant.endpoint.routed = routed
     return newest, fleet
 

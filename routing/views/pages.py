@@ -145,7 +145,7 @@ def _facts(shown: Telemetry) -> list[tuple[str, str, str]]:
         (
             "Most in flight",
             str(figures.most_in_flight) if shown.requests else "unknown",
-            "on one instance, at one router",
+            "on one instance, as far as one router knew",
         ),
         ("Queued", str(figures.queued), _times(shown.waited) if shown.waited.count else ""),
         *_engine_facts(shown),

@@ -23,7 +23,7 @@ class ByRule(Replay):
     """A replay whose routers decide by a peer's rule; each of them has state of its own."""
 
     def __init__(self, rule: Callable[[Ranking], Rule], members: Sequence[Member], routers: int = 1) -> None:
-        super().__init__(read_policy({}), members, routers=routers)
+        super().__init__(read_policy({}), members, routers=routers, told=False)
         self._ranking = Ranking(members)
         self._rules = {id(one): rule(self._ranking) for one in self._routers}
 

@@ -52,6 +52,8 @@ def test_a_router_that_knows_nothing_says_so_in_numbers() -> None:
         "hearth_routing_config_version": 0,
         "hearth_routing_clients": 0,
         "hearth_routing_following": 0,
+        "hearth_routing_routers": 1,
+        "hearth_routing_routers_known": 1,
     }
 
 

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from routing.dataplane import following
-from routing.dataplane.following import Follower, broker_url
+from routing.dataplane.following import Follower, Rounds, broker_url
 from routing.dataplane.router import Router
 from tests.dataplane.engines import Engine
 from tests.dataplane.world import SECRET, WAIT_SECONDS, until
@@ -211,3 +211,26 @@ def test_the_address_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "url").write_text("redis://:secret@two:2/0\n")
     monkeypatch.setenv("REDIS_URL_FILE", str(tmp_path / "url"))
     assert broker_url() == "redis://:secret@two:2/0"
+
+
+class Asking(Rounds):
+    def _pause(self) -> float:
+        return 0.0
+
+    async def _round(self, connection: Any) -> None:
+        await connection.ping()
+        self._reached()
+
+
+def test_it_ends_when_it_is_cancelled_in_whatever_turn_of_the_loop(valkey_url: str) -> None:
+    async def test() -> None:
+        for turns in range(24):
+            asking = Asking(valkey_url)
+            task = asyncio.get_running_loop().create_task(asking.run())
+            await until(lambda asking=asking: asking.connected, "it asks and asks")  # type: ignore[misc]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await until(task.done, f"it ends, cancelled after {turns} turns")
+
+    told(test())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.domain.deciding import Decision, Key, Outcome, Situation, decide, key_of, local_threshold
+from routing.domain.deciding import Decision, Key, Outcome, Situation, decide, key_of, local_share, local_threshold
 from routing.domain.extensions import RoutingExtensions
 from routing.domain.keys import Boundary
 from routing.domain.placement import Member, order
@@ -223,3 +223,18 @@ def test_a_router_allows_its_share_and_some_slack(threshold: int, routers: int, 
 @given(st.integers(1, 1024), st.integers(1, 64))
 def test_more_routers_never_allow_more_each(threshold: int, routers: int) -> None:
     assert 1 <= local_threshold(threshold, routers + 1) <= local_threshold(threshold, routers) <= threshold
+
+
+@given(st.integers(1, 1024), st.integers(1, 64), st.integers(1, 64))
+def test_those_that_know_of_each_other_count_together(threshold: int, routers: int, known: int) -> None:
+    allowed = local_threshold(threshold, routers, known)
+    assert local_threshold(threshold, routers, 1) == local_threshold(threshold, routers)
+    assert local_threshold(threshold, routers) <= allowed <= local_threshold(threshold, routers, known + 1) <= threshold
+    assert known < routers or allowed == threshold, "where all are known it holds exactly"
+
+
+@given(st.integers(0, 1024), st.integers(1, 64), st.integers(1, 80))
+def test_a_low_bound_is_shared_by_how_many_are_known(most: int, routers: int, known: int) -> None:
+    allowed = local_share(most, routers, known)
+    assert local_share(most, routers) <= allowed <= most and (known < routers or allowed == most)
+    assert allowed * routers >= most * known or known >= routers

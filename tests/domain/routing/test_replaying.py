@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -76,8 +78,8 @@ def recorded(at: float, ids: Sequence[int]) -> Recorded:
     return Recorded(at, found, chained, 512 * len(ids), 100)
 
 
-def ran(policy: RoutingPolicy, of: Sequence[Recorded], routers: int = 1) -> Replayed:
-    return Replay(policy, SEVEN, routers=routers, shape=EngineShape(cache_blocks=600)).run(of)
+def ran(policy: RoutingPolicy, of: Sequence[Recorded], routers: int = 1, **options: Any) -> Replayed:
+    return Replay(policy, SEVEN, routers=routers, shape=EngineShape(cache_blocks=600), **options).run(of)
 
 
 TALKS = requests(300, 2500)
@@ -127,6 +129,31 @@ def test_the_threshold_holds_exactly_for_one_router_and_nearly_for_many() -> Non
         assert exact.outcomes.get(Outcome.SPILL, 0) > 0
 
 
+def test_routers_that_tell_one_another_wait_less_and_keep_the_threshold_better() -> None:
+    busy = requests(0, 1500, rate=14.0)
+    one, told, untold = ran(prefix(), busy), ran(prefix(), busy, 8), ran(prefix(), busy, 8, told=False)
+    assert fmean(one.ttft) <= fmean(told.ttft) < fmean(untold.ttft)
+    few = requests(40, 1500, rate=14.0)
+    together, apart = ran(prefix(threshold=4), few, 8), ran(prefix(threshold=4), few, 8, told=False)
+    assert together.most_in_flight < apart.most_in_flight
+
+
+def test_routers_that_hear_at_once_decide_as_one_that_knows_all() -> None:
+    """Keys that clients name: neither chance nor the hot set has a part in it."""
+    some = [replace(one, at=number * 0.06, own=1 + number % 37) for number, one in enumerate(TALKS[:300])]
+    one, four = ran(prefix(), some), ran(prefix(), some, 4, every=1e-5)
+    assert (four.shares, four.outcomes, four.ttft) == (one.shares, one.outcomes, one.ttft)
+    assert one.outcomes[Outcome.MOVED] and ran(prefix(), some, 4, told=False).outcomes != one.outcomes
+
+
+def test_what_a_router_knows_is_its_own_and_what_it_heard_and_nothing_is_left_at_the_end() -> None:
+    replay = Replay(prefix(), SEVEN, routers=3, shape=EngineShape(cache_blocks=600))
+    replay.run(TALKS[:300])
+    replay._pass(replay.ends_at + 1000.0)
+    for router in replay._routers:
+        assert not any(count for counts in (*router.counts, *router.others) for count in counts.values())
+
+
 def test_the_same_run_gives_the_same_figures() -> None:
     assert ran(prefix(), TALKS[:500], 4) == ran(prefix(), TALKS[:500], 4)
 
@@ -139,7 +166,7 @@ def test_nothing_recorded_gives_nothing() -> None:
 @pytest.mark.parametrize("routers", [1, 4])
 def test_a_bound_of_unanswered_requests_makes_the_longest_waits_short(routers: int) -> None:
     """Few groups, and engines that have room to compute a beginning twice."""
-    asked = requests(20, 1500, rate=10.0)
+    asked = requests(40, 1500, rate=10.0)
     blind, plain = ran(RANDOM, asked), ran(prefix(avoid_waits=False), asked, routers)
     bounded = ran(prefix(threshold=64, unanswered_threshold=2), asked, routers)
     assert bounded.ttft_at(0.99) < min(blind.ttft_at(0.99), plain.ttft_at(0.99))
