@@ -171,11 +171,11 @@ class Exchange(Queued):
             self.refuse(NOBODY)
 
     def _ask(self, instance: Instance) -> None:
-        while instance.idle:
-            upstream = instance.idle.pop()
+        idle = instance.idle
+        while idle:
+            upstream = idle.pop()
             if upstream.open:
-                self._send(upstream)
-                self._sent_on(self._asked_at)
+                self._send(upstream, 0.0)
                 return
         self._connecting = asyncio.get_running_loop().create_task(self._connect(instance, self._shared.now()))
 
@@ -193,23 +193,17 @@ class Exchange(Queued):
             self.flush()
         else:
             self._connecting = None
-            connecting = self._shared.now() - began
-            self._send(upstream)
-            self._sent_on(self._asked_at + connecting)
+            self._send(upstream, self._shared.now() - began)
 
-    def _sent_on(self, since: float) -> None:
-        """Count what routing took until now: of a request once, and not where another instance was asked before."""
-        if self._attempts == 1 and not self._sent and self._route is not None:
-            self._sent = True
-            self._route.variant.figures.overhead.add(self._shared.now() - since)
-
-    def _send(self, upstream: Upstream) -> None:
-        assert self._route is not None
+    def _send(self, upstream: Upstream, connecting: float) -> None:
+        """Over a connection that took so many seconds to be made."""
+        route = self._route
+        assert route is not None
         self._upstream = upstream
         request = self._request
         body, made = request.body, request.made
         if not made.start:
-            made.start = request_start(request.method, self._route.target, passed_on(request.headers))
+            made.start = request_start(request.method, route.target, passed_on(request.headers))
         if body:
             data = b"%bcontent-length: %d\r\n\r\n%b" % (made.start, len(body), body)
         else:
@@ -217,6 +211,9 @@ class Exchange(Queued):
         upstream.send(self, data, request.method == b"HEAD")
         if self._client is not None and self._client.congested:
             upstream.pause()
+        if self._attempts == 1 and not self._sent:  # of a request once, and not where another instance was asked before
+            self._sent = True
+            route.variant.figures.overhead.add(self._shared.now() - self._asked_at - connecting)
 
     def _failed(self, instance: Instance, failure: Failure) -> None:
         assert self._route is not None
