@@ -12,6 +12,7 @@ from pathlib import Path
 from caches.agent import safefs
 from caches.agent.store import Store
 from caches.agent.tuning import Tuning
+from caches.domain.text import size_text
 from controlplane.clusters.documents import CapacityStatus, Limits, Reason
 from controlplane.errors import Permanent
 
@@ -142,15 +143,16 @@ class Ledger:
 
 
 def no_room(need: int, status: CapacityStatus, limits: Limits) -> Permanent:
-    """The refusal, with need, free and reserved in bytes."""
+    """The refusal, with what it needs, what is free and what is reserved."""
     mark = limits.high_watermark_bytes
-    held = f", high watermark {mark}" if mark is not None else ""
     ceiling = status.capacity_bytes if mark is None else min(mark, status.capacity_bytes)
     free = max(0, ceiling - status.used_bytes - status.other_bytes)
+    under = f" under the high watermark of {size_text(mark)}" if mark is not None else ""
     return Permanent(
         "agent:node:no-room",
-        f"Need {need} bytes, free {free}, reserved {status.reserved_bytes} by running downloads (capacity "
-        f"{status.capacity_bytes}{held}, weights {status.used_bytes}, other {status.other_bytes}).",
+        f"It needs {size_text(need)}; {size_text(free)} are free{under}, and running downloads have reserved "
+        f"{size_text(status.reserved_bytes)}. Of the disk's {size_text(status.capacity_bytes)} weights take "
+        f"{size_text(status.used_bytes)} and other files {size_text(status.other_bytes)}.",
         reason=Reason.INSUFFICIENT_CAPACITY,
         next_step="Evict something from this node, or pin to nodes with more room.",
     )

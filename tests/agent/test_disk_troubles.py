@@ -77,7 +77,7 @@ def test_it_says_what_the_disk_said_at_each_step_and_recovers(
             world.want(digest, "m")
             entry = world.becomes(digest, EntryState.FAILED, reason=reason)
             assert trouble.hits and entry.retry_at
-            assert os.strerror(trouble.number) in entry.message or ("Need" in entry.message and full)
+            assert os.strerror(trouble.number) in entry.message or ("It needs" in entry.message and full)
             assert world.store.marker(digest) is None or not world.tree(digest).exists()
             trouble.over = True
             world.becomes(digest, EntryState.READY, attempts=0)

@@ -8,19 +8,25 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from caches.agent import asking
+from caches.agent.asking import Answer, End
 from caches.agent.ensure_step.__main__ import main
 from caches.agent.ensure_step.options import PodSource
+from caches.agent.ensure_step.reasons import not_given
 from caches.agent.store import name_of
+from caches.domain.text import size_text
 from controlplane.clusters import codec
 from controlplane.clusters.documents import Algorithm, EntryState, Origin
 from tests.agent.world import World, noise
+from tests.sources.conftest import Bucket, bucket
 
+__all__ = ["bucket"]  # a fixture
 FILES = {"config.json": b"{}", "weights/a.safetensors": noise(300_000), "weights/deep/b.bin": noise(1000, 2)}
 SIZE = sum(map(len, FILES.values()))
 pytestmark = pytest.mark.usefixtures("quiet_environment")
@@ -163,7 +169,7 @@ def test_a_full_node_starts_all_the_same(world: World, tmp_path: Path, source: A
     assert pod.run(digest) == 0
     assert pod.served() == FILES
     assert (pod.outcome["found"], pod.outcome["bytes"]) == ("local", SIZE)
-    assert "NoRoom" in pod.outcome["message"] and str(SIZE) in pod.outcome["message"], "and says why it took so long"
+    assert pod.outcome["message"].startswith(f"the node's store has no room: it needs {size_text(SIZE)}; "), "and why"
     assert not world.store.tree(digest).exists()
 
 
@@ -174,7 +180,8 @@ def test_a_full_node_and_a_source_that_fails_are_both_said(world: World, tmp_pat
     shutil.rmtree(world.origin / "llama")
     pod = Pod(world, tmp_path)
     assert pod.run(digest) == 1
-    assert "NoRoom" in pod.outcome["message"] and "llama" in pod.outcome["message"]
+    said = pod.outcome["message"]
+    assert "llama" in said and "It has to fetch by itself because the node's store has no room: it needs" in said
 
 
 def test_the_pods_own_copy_is_reached_from_wherever_it_is_mounted(world: World, tmp_path: Path, source: Any) -> None:
@@ -294,10 +301,10 @@ def test_a_pod_that_asks_before_the_artifact_is_known_waits_and_one_whose_node_i
 ) -> None:
     pod = Pod(world, tmp_path)
     assert pod.run(f"sha256:{'0' * 64}") == 1
-    assert pod.outcome["found"] == "waiting" and "Nobody published" in pod.outcome["message"]
+    assert pod.outcome["found"] == "waiting" and "nobody published" in pod.outcome["message"]
     world.link.quota = (100_000, 0)
     assert pod.run(registered_as_stated(world)) == 1
-    assert pod.outcome["found"] == "failed" and "NoRoom" in pod.outcome["message"]
+    assert pod.outcome["found"] == "failed" and "has no room" in pod.outcome["message"]
 
 
 def test_a_source_that_holds_other_bytes_starts_no_pod(dead: World, tmp_path: Path, source: Any) -> None:
@@ -354,6 +361,39 @@ def test_it_runs_as_a_program_of_its_own_and_says_what_it_does(world: World, tmp
     assert ran.returncode == 0, ran.stderr
     assert f"{digest}: miss, {SIZE} bytes" in ran.stdout
     assert pod.served() == FILES
+
+
+def test_a_pod_without_credentials_says_who_gives_it_some(
+    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hearth's own are for nodes alone: a pod is its namespace's, and so is what it reads with."""
+    spec, uri = replace(bucket.spec(), secret_name=""), f"s3://{bucket.name}/m"
+    bucket.put("m/config.json", b"{}")
+    monkeypatch.setenv("HEARTH_SOURCE", codec.dumps(PodSource(spec, uri)))
+    pod = Pod(World(tmp_path), tmp_path)
+    assert pod.run(f"sha256:{'0' * 64}", tmp_path / "nowhere") == 1
+    assert pod.outcome["message"] == (
+        f"{uri} wants credentials and this pod has none: name a Secret of its namespace, with access-key-id and "
+        "secret-access-key, by the annotation hearth.dev/source-secret. It has to fetch by itself because this node "
+        "has no store."
+    )
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "knows-it")
+    assert pod.run(f"sha256:{'0' * 64}", tmp_path / "nowhere") == 1
+    assert "The store refuses these credentials. It has" in pod.outcome["message"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Answer(End.NO_ROOM, message="It needs 3 GiB."), "the node's store has no room: it needs 3 GiB"),
+        (Answer(End.PAUSED, message="Transfers are paused."), "the node's agent cannot give it: transfers are paused"),
+        (Answer(End.FAILED, message="S3 is away."), "the node's agent cannot give it: S3 is away"),
+        (Answer(End.STOPPING), "the node's agent cannot give it"),
+    ],
+)
+def test_why_an_agent_gives_nothing_is_a_part_of_a_sentence(answer: Answer, words: str) -> None:
+    assert not_given(answer) == words
 
 
 def test_credentials_are_in_no_word_of_it(

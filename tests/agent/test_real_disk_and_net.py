@@ -92,7 +92,7 @@ def test_it_survives_a_disk_that_is_really_full(tmp_path: Path, small_disk: Path
         world.before = fill
         world.want(new, "new")
         entry = world.becomes(new, EntryState.FAILED, reason=Reason.INSUFFICIENT_CAPACITY)
-        assert "Need" in entry.message and entry.retry_at
+        assert "It needs" in entry.message and entry.retry_at
         world.becomes(old, EntryState.READY)
     world.before = lambda file, position: None
     world.link.reports.clear()

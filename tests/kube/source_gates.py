@@ -124,7 +124,7 @@ def pods_start_where_nothing_can_be_kept(sources: Sources, *, full: str, strange
         hearth.until(lambda name=name: _available(sources, name) == 3, f"{name} serves", seconds=180)  # type: ignore[misc]
         told = {pod["spec"]["nodeName"]: _ensured(pod) for pod in _pods(sources, name)}
         assert told[full]["found"] == told[strange]["found"] == "local", (name, told)
-        assert "NoRoom" in told[full]["message"], (name, told)
+        assert "the node's store has no room" in told[full]["message"], (name, told)
         assert told[strange]["message"] == "this node has no store", (name, told)
 
 

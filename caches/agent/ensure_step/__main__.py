@@ -13,6 +13,7 @@ from caches.agent.asking import Answer, End, Found, Progress
 from caches.agent.ensure_step import fetch, model_folder
 from caches.agent.ensure_step.ask import ask_agent
 from caches.agent.ensure_step.options import Options, read_options
+from caches.agent.ensure_step.reasons import NO_STORE, by_itself, not_given
 from caches.agent.store import Store, StoreBusy, name_of
 from controlplane.errors import HearthError
 
@@ -74,21 +75,24 @@ def ensure(options: Options) -> Outcome:
             return Outcome(answer.found, answer.bytes, source=answer.source)
         answer = None  # another store than the agent's is mounted here, or the tree went this very moment
     if answer is not None:
-        return _local(options, f"the node's agent: {answer.end.value} {answer.message}", later=_is_later(answer))
+        return _local(options, not_given(answer), later=_is_later(answer))
     return _without_agent(options, store)
 
 
 def _without_agent(options: Options, store: Store) -> Outcome:
     """Nobody answers: what is warm is used, what is cold is fetched into the store if it can be locked."""
     if not fetch.has_agent_store(options.store):
-        return _local(options, "this node has no store")
+        return _local(options, NO_STORE)
     if (marker := fetch.whole(store, options.digest)) is not None:
         log.info("no agent answers; the copy is whole")
         model_folder.link_files(options.model, options.mount, marker.files)
         return Outcome(Found.HIT)
     if options.source is None:
         return _local(options, "no agent answers", later=True)
-    manifest = fetch.manifest_by_pod(options.source, options.secret, options.digest)
+    try:
+        manifest = fetch.manifest_by_pod(options.source, options.secret, options.digest)
+    except HearthError as error:
+        raise OSError(by_itself(error, options, "no agent answers")) from error
     try:
         with store.lock(LOCK_SECONDS):
             log.info("no agent answers; fetching into the store")
@@ -123,8 +127,7 @@ def _local(options: Options, why: str, *, later: bool = False) -> Outcome:
         with own.lock(LOCK_SECONDS):
             marker, count = fetch.fetch(own, manifest, options.source, options.secret, high_watermark=1.0, tell=_count)
     except (HearthError, OSError) as error:
-        # Both matter to whoever reads the pod: that it could not help itself, and why it had to.
-        raise OSError(f"{_said(error)} (into the pod, as {why})") from error
+        raise OSError(by_itself(error, options, why)) from error
     target = model_folder.own_target(own.tree(options.digest), options.model)
     model_folder.link_files(options.model, target, marker.files)
     return Outcome(Found.LOCAL, count, source=options.source.connection.name, message=why[:500])
