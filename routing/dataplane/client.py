@@ -12,7 +12,7 @@ import httptools
 from routing.dataplane.exchange import Exchange
 from routing.dataplane.heads import CONTINUE, Header, without_upgrade
 from routing.dataplane.known import KnownRequest, pattern_of
-from routing.dataplane.refusals import FULL
+from routing.dataplane.refusals import EXPECTATION, FULL, HEAD_TOO_LARGE, MALFORMED, TOO_SLOW, VERSION
 from routing.dataplane.routes import Refusal, Request, route, too_large
 
 if TYPE_CHECKING:
@@ -29,12 +29,6 @@ HEADS_TRIED = 4  # of a connection whose requests never begin alike
 
 # Heads that say how the message goes on in another way than by a length, or are answered before it is whole.
 _NEVER_KNOWN = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
-_FIX = "Correct the request; it was not passed on to any instance."
-MALFORMED = Refusal(400, "routing:request:malformed", "this is not HTTP/1.1 as RFC 9112 has it", _FIX)
-HEAD_TOO_LARGE = Refusal(431, "routing:request:head-too-large", "at most 64 KiB and 128 headers", _FIX)
-TOO_SLOW = Refusal(408, "routing:request:too-slow", "the request did not arrive in time", "Send it again.")
-EXPECTATION = Refusal(417, "routing:request:expectation", "only 100-continue can be expected", _FIX)
-VERSION = Refusal(505, "routing:request:version", "HTTP/1.1 and HTTP/1.0 are spoken here", _FIX)
 
 
 class Client(asyncio.Protocol):

@@ -1,4 +1,4 @@
-"""Answers that the router gives by itself because of how things are here, and not because of what was asked."""
+"""Answers that the router gives by itself: because of how things are here, and to what cannot be read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ import math
 from routing.dataplane.routes import Refusal
 
 LONGEST_RETRY = 30  # seconds that somebody is told to stay away
+_FIX = "Correct the request; it was not passed on to any instance."
+MALFORMED = Refusal(400, "routing:request:malformed", "this is not HTTP/1.1 as RFC 9112 has it", _FIX)
+HEAD_TOO_LARGE = Refusal(431, "routing:request:head-too-large", "at most 64 KiB and 128 headers", _FIX)
+TOO_SLOW = Refusal(408, "routing:request:too-slow", "the request did not arrive in time", "Send it again.")
+EXPECTATION = Refusal(417, "routing:request:expectation", "only 100-continue can be expected", _FIX)
+VERSION = Refusal(505, "routing:request:version", "HTTP/1.1 and HTTP/1.0 are spoken here", _FIX)
 NOBODY = Refusal(
     503, "routing:instances:none", "no instance of this endpoint can take requests now", "Try again shortly.", 2
 )
