@@ -74,6 +74,12 @@ class Client(asyncio.Protocol):
             self._continue()
         self._pace(now)
 
+    def cut(self) -> None:
+        """An instance broke its answer off: it is the router that leaves."""
+        self._exchange, self._last = None, True
+        self._waiting.clear()
+        self.abort()
+
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()

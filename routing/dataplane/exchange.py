@@ -328,8 +328,9 @@ class Exchange(Queued):
                 self._route.variant.figures.truncated += 1
             self._release()
             self.flush()
-            if self._client is not None:
-                self._client.abort()
+            client, self._client = self._client, None
+            if client is not None:
+                client.cut()
             return
         assert self._lease is not None
         instance = self._lease.instance

@@ -172,6 +172,24 @@ async def test_a_stream_that_breaks_off_looks_broken_off() -> None:
 
 
 @run
+async def test_an_answer_that_is_broken_off_was_left_by_nobody() -> None:
+    """One outcome for each request, with what it sent ahead."""
+
+    async def cut(call: Call) -> None:
+        await call.send(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf")
+        call.writer.transport.abort()
+
+    async with world(cut) as here:
+        wire = await here.wire()
+        await wire.send(request("POST", "/v1/completions", b"{}") * 2)
+        assert not (await wire.reply()).whole
+        await until(lambda: not here.shared.clients, "it is seen off")
+        figures = here.shared.fleet.endpoints["chat"].variants["default"].figures
+        assert (here.shared.counters.truncated, here.shared.counters.disconnected) == (1, 0)
+        assert (figures.truncated, figures.disconnected) == (1, 0) and here.in_flight() == {}
+
+
+@run
 async def test_more_than_was_asked_for_is_nobody_s_answer() -> None:
     """A second answer behind the first must not meet the next request."""
 

@@ -184,6 +184,8 @@ def test_requests_wait_for_no_address(cluster: Cluster) -> None:
     scaled = factories.endpoint(of=cluster, name="scaled")
     factories.variant(of=scaled)
     assert published()["variants"][0]["queue"]["requests"] == 0
+    assert "unreached" not in published()["variants"][0]["queue"], "nobody takes the place of an address"
+    assert published("scaled")["variants"][0]["queue"]["unreached"]
     assert published("scaled")["variants"][0]["queue"]["requests"] > 0, "one that was scaled to none comes back"
     static_endpoint_change(actor=ADA, endpoint_id=row.pk, given=given("http://x:1"))
     assert published()["variants"][0]["queue"]["requests"] > 0, "and with one they may wait for room"
