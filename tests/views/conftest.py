@@ -25,6 +25,7 @@ from routing.models import RouterProcess, RoutingWindow
 from routing.services.policies import policy_set
 from tests import factories
 from tests.factories import MIB
+from tests.plugins.standing import standing
 
 ACTOR = Actor(name="ada", via=Via.BROWSER, request_id="request-1")
 
@@ -73,8 +74,8 @@ def stray_node(pool: NodePool, **fields: Any) -> Node:
     return node
 
 
-@pytest.fixture
-def stage(db: None) -> Stage:
+@standing
+def stage() -> Stage:
     now = timezone.now()
     pool = factories.pool(of=factories.cluster(name="lab"), name="gpu")
     nodes = tuple(factories.node(of=pool, name=f"n{number}") for number in (1, 2, 3, 4))
