@@ -6,7 +6,6 @@ empty cluster; what people pinned is in the database and is warmed again.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import re
@@ -24,9 +23,9 @@ from controlplane.clusters.kubernetes.access import Access
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.install import documents, install
 from controlplane.embedded.files import write_private
-from controlplane.embedded.kube import binaries, rootfs
+from controlplane.embedded.kube import binaries, own_image
 from controlplane.embedded.kube.cluster import KubeCluster, missing_for_nodes
-from controlplane.embedded.kube.images import IMAGE, Builder
+from controlplane.embedded.kube.images import Builder
 from controlplane.embedded.kube.node import MEBIBYTE
 from controlplane.embedded.kube.verbs import POOL_LABEL, Machines
 from controlplane.embedded.moving import Moving
@@ -41,7 +40,7 @@ NODES = (("node-a", "pool-a", 1024), ("node-b", "pool-a", 1024), ("node-c", "poo
 _BASE = ROOT / "deploy" / "base"
 _ACCOUNT = f"/api/v1/namespaces/{names.SYSTEM_NAMESPACE}/serviceaccounts/hearth"
 _TOKEN_SECONDS = 365 * 86400  # a run does not last longer
-_MEMORY = 3_000_000_000  # bytes: three nodes with the image and their stores, all in memory, and the control plane
+_MEMORY = 4_000_000_000  # bytes: three nodes with the image and their stores, all in memory, and the control plane
 
 
 class KubeSide:
@@ -81,7 +80,7 @@ class KubeSide:
                 cluster.add_node(name, labels=labels, disk_bytes=size * MEBIBYTE)
         self._machines = Machines(cluster)
         with Moving("Putting the agent's image into the cluster's registry", self._say):
-            image = Builder().push(built, cluster.registry)
+            image = cluster.push_image(built)
         with Moving("Installing Hearth's definitions, rights and admission policies", self._say):
             client = _administrator(cluster)
             install_around(client, cluster.cache_path)
@@ -99,14 +98,14 @@ class KubeSide:
         return env
 
     def _build(self) -> str:
-        """The image's local name. It has the content's in it: whether it was built is known in a moment."""
-        builder, tag = Builder(), f"{IMAGE.partition(':')[0]}:{_content()}"
-        if builder.has(tag):
-            return f"localhost/{tag}"
+        """The image's local name."""
+        builder = Builder()
+        if builder.has(own_image.tag()):
+            return own_image.build()
         often = "once for this machine (about two minutes)" if builder.is_new else "from what changed"
         with Moving(f"Building the agent's image {often}", self._say):
             shutil.rmtree(self.folder / "registry", ignore_errors=True)  # whose images would only grow in number
-            return builder.build(ROOT, ROOT / "Dockerfile", tag)
+            return own_image.build()
 
     def check(self) -> list[str]:
         """Keep it running and do what people asked of its machines; returns a sentence for each event."""
@@ -173,18 +172,6 @@ def install_around(client: KubeClient, cache_path: Path) -> None:
         install(client, [_with_root(item, str(cache_path)) for item in wanted])
     except NotFound as error:
         raise EmbeddedError(f"{error} Its log: logs/apiserver.log") from None
-
-
-def _content() -> str:
-    """Differs when anything does that goes into the image: what .dockerignore lets in, the recipe, the base."""
-    content = hashlib.sha256(rootfs.fingerprint().encode())
-    let_in = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    for top in ("Dockerfile", ".dockerignore", *let_in):
-        for path in sorted((ROOT / top).rglob("*")) if (ROOT / top).is_dir() else [ROOT / top]:
-            if path.is_file() and "__pycache__" not in path.parts:
-                content.update(f"\0{path.relative_to(ROOT)}\0".encode())
-                content.update(path.read_bytes())
-    return content.hexdigest()[:16]
 
 
 def _with_root(item: dict[str, Any], cache_path: str) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.embedded import kube_program, program
+from controlplane.embedded.kube import own_image
 from controlplane.embedded.problems import EmbeddedError
 from controlplane.embedded.processes import ROOT
 from controlplane.embedded.program import Options
@@ -49,7 +50,7 @@ def test_it_refuses_a_folder_that_no_agent_may_have(able: pytest.MonkeyPatch, fo
 
 def test_it_refuses_a_machine_with_too_little_memory(able: pytest.MonkeyPatch) -> None:
     able.setattr(kube_program, "_memory_available", lambda: 1_200_000_000)
-    with pytest.raises(EmbeddedError, match=r"need 3 GB of free memory and there are 1\.2 GB"):
+    with pytest.raises(EmbeddedError, match=r"need 4 GB of free memory and there are 1\.2 GB"):
         kube_program.require_machine(FOLDER)
 
 
@@ -62,16 +63,16 @@ def test_it_builds_the_image_again_only_when_its_content_changed(
         (tmp_path / name).mkdir()
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / "docs").mkdir()
-    monkeypatch.setattr(kube_program, "ROOT", tmp_path)
-    before = kube_program._content()
+    monkeypatch.setattr(own_image, "ROOT", tmp_path)
+    before = own_image.tag()
     (tmp_path / "docs" / "read.md").write_text("is not in the image")
     (tmp_path / "caches" / "__pycache__").mkdir()
     (tmp_path / "caches" / "__pycache__" / "new.pyc").touch()
-    assert kube_program._content() == before
+    assert own_image.tag() == before
     (tmp_path / "caches" / "new.py").touch()
-    changed = kube_program._content()
+    changed = own_image.tag()
     (tmp_path / "caches" / "new.py").rename(tmp_path / "caches" / "other.py")
-    assert len({before, changed, kube_program._content()}) == 3
+    assert len({before, changed, own_image.tag()}) == 3
 
 
 def test_it_runs_no_local_fleet_beside_real_nodes(tmp_path: Path) -> None:

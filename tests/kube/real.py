@@ -15,9 +15,8 @@ from django.conf import LazySettings
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.access import access_for
 from controlplane.clusters.kubernetes.client import KubeClient
+from controlplane.embedded.kube import own_image
 from controlplane.embedded.kube.cluster import KubeCluster
-from controlplane.embedded.kube.images import IMAGE
-from controlplane.embedded.processes import ROOT
 from controlplane.embedded.seaweed import S3
 from tests.kube.forward import Forward
 from tests.kube.hearth import LABEL, POOL, HearthOnKube
@@ -36,7 +35,7 @@ class InstalledKube:
 @pytest.fixture(scope="session")
 def installed_kube(kube_cluster: KubeCluster) -> InstalledKube:
     client = KubeClient(lambda: access_for(str(kube_cluster.kubeconfig)))
-    image = kube_cluster.build_image(ROOT, ROOT / "Dockerfile", IMAGE)
+    image = kube_cluster.push_image(own_image.build())
     install(client, around_hearth([str(kube_cluster.cache_path)], [str(shared(kube_cluster))]))
     return InstalledKube(kube_cluster, client, image)
 

@@ -8,12 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from controlplane.embedded.kube import binaries, cleanup
+from controlplane.embedded.kube import binaries, cleanup, own_image
 from controlplane.embedded.kube.cluster import KubeCluster, missing_for_nodes
-from controlplane.embedded.kube.images import IMAGE, Builder
 from controlplane.embedded.kube.node import MEBIBYTE
 from controlplane.embedded.problems import EmbeddedError
-from controlplane.embedded.processes import ROOT
 
 
 def main() -> None:
@@ -24,7 +22,7 @@ def main() -> None:
     elif arguments.command == "prepare":
         binaries.build(print)
         if not missing_for_nodes():
-            Builder().build(ROOT, ROOT / "Dockerfile", IMAGE)
+            own_image.build()
     elif arguments.command == "clean":
         cleaned = [arguments.folder.absolute()] if cleanup.clean(arguments.folder) else []
         for folder in cleaned + cleanup.clean_abandoned():

@@ -178,8 +178,12 @@ class KubeCluster:
         """
         if not self.registry:
             raise EmbeddedError("This cluster was started without a registry.")
-        builder = Builder()
-        return builder.push(builder.build(context, dockerfile, tag), self.registry)
+        return self.push_image(Builder().build(context, dockerfile, tag))
+
+    def push_image(self, name: str) -> str:
+        """Put an image that was built here into the registry; returns ``host:port/repository@digest``."""
+        assert self._registry is not None, "this cluster was started without a registry"
+        return Builder().push(name, self._registry)
 
     def let_in(self, name: str, port: int) -> str:
         """Let pods reach what listens on this loopback port; returns ``address:port``, good on this machine as well.

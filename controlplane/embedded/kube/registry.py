@@ -92,6 +92,27 @@ class Registry:
         self._call("PUT", f"/v2/{repository}/manifests/{tag}", manifest, _MANIFEST)
         return f"{self.host}/{repository}@{_digest(manifest)}"
 
+    def take(self, folder: Path, name: str) -> str:
+        """Store an image that lies in a folder, each part under the hex of its digest beside ``manifest.json``.
+
+        ``name`` is ``repository:tag``. The parts are moved; the folder must be below the registry's own.
+        """
+        repository, _, tag = name.rpartition(":")
+        manifest = (folder / "manifest.json").read_bytes()
+        document = json.loads(manifest)
+        stored = self.folder / "images" / "docker" / "registry" / "v2"
+        for digest in {part["digest"] for part in (document["config"], *document["layers"])}:
+            hexadecimal = digest.removeprefix("sha256:")
+            content = stored / "blobs" / "sha256" / hexadecimal[:2] / hexadecimal / "data"
+            content.parent.mkdir(parents=True, exist_ok=True)
+            (folder / hexadecimal).rename(content)
+            # Its word that the repository has it.
+            link = stored / "repositories" / repository / "_layers" / "sha256" / hexadecimal / "link"
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.write_text(digest)
+        self._call("PUT", f"/v2/{repository}/manifests/{tag}", manifest, document["mediaType"])
+        return f"{self.host}/{repository}@{_digest(manifest)}"
+
     def _blob(self, repository: str, content: bytes, kind: str) -> dict[str, object]:
         digest = _digest(content)
         where = self._call("POST", f"/v2/{repository}/blobs/uploads/", b"", "application/octet-stream")
