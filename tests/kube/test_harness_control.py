@@ -70,6 +70,9 @@ def test_it_keeps_port_and_data_when_the_api_server_restarts(own_kube_api: KubeC
     assert own_kube_api.server == server
     kept = own_kube_api.client.get("/api/v1/namespaces/harness-restart")
     assert kept["metadata"]["uid"] == made["metadata"]["uid"]
+    _namespace(own_kube_api.client, "harness-controls-again")
+    found = records.wait_until(lambda: _has_service_account(own_kube_api.client, "harness-controls-again"), 120)
+    assert found, "those who stood still meanwhile go on"
 
 
 def test_it_answers_410_for_versions_before_a_compaction(own_kube_api: KubeCluster) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-from controlplane.embedded import ports
+from controlplane.embedded import ports, records
 from controlplane.embedded.kube import binaries, cleanup, control, links, machine, network, runtime
 from controlplane.embedded.kube.api import Client
 from controlplane.embedded.kube.images import Builder
@@ -197,12 +198,20 @@ class KubeCluster:
     # -- faults ------------------------------------------------------------------------------------------------
 
     def stop_api_server(self) -> None:
-        """Kill the API server: open watches break without a word, new connections are refused."""
+        """Kill the API server: open watches break without a word, new connections are refused.
+
+        Scheduler and controllers stand still meanwhile: with each refusal they would wait longer, up to a minute, and
+        long after it is back nobody would do their work.
+        """
+        self._signal_those_behind(signal.SIGSTOP)
         self.supervisor.kill(control.API_SERVER)
 
     def start_api_server(self) -> None:
         """Start it again on the same port with the same data and wait until it is ready."""
-        self.supervisor.restart(control.API_SERVER)
+        try:
+            self.supervisor.restart(control.API_SERVER)
+        finally:
+            self._signal_those_behind(signal.SIGCONT)
 
     def restart_api_server(self) -> None:
         """Kill it and start it again."""
@@ -217,6 +226,10 @@ class KubeCluster:
         self.stop_api_server()
         self.control.compact()
         self.start_api_server()
+
+    def _signal_those_behind(self, number: int) -> None:
+        for name in (control.SCHEDULER, control.CONTROLLERS):
+            records.signal_group(self.supervisor.pid(name), number)
 
 
 def missing_for_nodes() -> str:
