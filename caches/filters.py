@@ -20,7 +20,7 @@ from django_filters import (
 from django_filters.fields import IsoDateTimeField
 
 from caches.domain.endpoints.specs import EndpointKind
-from caches.domain.launches.words import Cached, EventClass, LaunchState, Trials
+from caches.domain.launches.words import Cached, EventClass, LaunchState, Trials, is_trial
 from caches.domain.rollouts import RolloutState
 from caches.models import (
     CacheEntry,
@@ -323,7 +323,11 @@ class LaunchFilter(Filters):
     event_class = MultipleChoiceFilter(choices=_choices(EventClass))
     weights = MultipleChoiceFilter(choices=_choices(Cached))
     image = MultipleChoiceFilter(choices=_choices(Cached))
-    trial = ChoiceFilter(choices=_choices(Trials), method="by_trial")
+    trial = ChoiceFilter(
+        choices=_choices(Trials),
+        method="by_trial",
+        help_text="launches that trials provoked: Without (unless a trial's endpoint or a pod is named), With or Only",
+    )
     began_after = MomentFilter(field_name="began_at", lookup_expr="gte")
     began_before = MomentFilter(field_name="began_at", lookup_expr="lt")
 
@@ -333,6 +337,14 @@ class LaunchFilter(Filters):
 
     def by_pool(self, rows: QuerySet[Launch], name: str, value: str) -> QuerySet[Launch]:
         return rows.filter(pool_is(value, cluster="cluster__name", pool="pool_name"))
+
+    def filter_queryset(self, queryset: QuerySet[Launch]) -> QuerySet[Launch]:
+        """Without what trials provoked, as pages and statistics have it, unless it is asked for by its name."""
+        rows: QuerySet[Launch] = super().filter_queryset(queryset)
+        asked = self.form.cleaned_data
+        if asked.get("trial") or asked.get("pod_uid") or is_trial(asked.get("endpoint", "")):
+            return rows
+        return self.by_trial(rows, "trial", Trials.WITHOUT)
 
     def by_trial(self, rows: QuerySet[Launch], name: str, value: str) -> QuerySet[Launch]:
         of_trials = {Trials.WITHOUT: ~OF_TRIALS, Trials.WITH: Q(), Trials.ONLY: OF_TRIALS}

@@ -17,6 +17,7 @@ from caches.domain.launches.words import (
     LaunchState,
     MissReason,
     Phase,
+    is_trial,
 )
 from caches.models.catalogue import ModelVersion
 from controlplane.clusters.models import Cluster, ClusterType, Node
@@ -114,6 +115,11 @@ class Launch(Row):
         pod = self.pod_name.removeprefix(f"{namespace}/") or f"pod {self.pod_uid[:8]}"
         run = f"restart {self.restart_count}" if self.restart_count else ""
         return ", ".join(name for name in (self.endpoint_name, pod, run) if name)
+
+    @property
+    def of_trial(self) -> bool:
+        """As OF_TRIALS says it of rows."""
+        return is_trial(self.endpoint_name) and self.cluster.type == ClusterType.LOCAL
 
     @property
     def unmeasured(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
+from django.views.generic import RedirectView
 
 from caches.views import (
     endpoints,
@@ -69,6 +70,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     _page("rollouts/<uuid:rollout_id>/hold", rollouts.hold, "rollout-hold"),
     _page("rollouts/<uuid:rollout_id>/rollback", rollouts.rollback, "rollout-rollback"),
     *_table("launches", launches.launches, "launches"),
+    # What the menu calls it.
+    path("cold-starts", RedirectView.as_view(pattern_name="launches", query_string=True)),
     *_table("launches/compare", launch_compare.compare, "launch-compare"),
     *_table("launches/report", launch_report.report, "launch-report"),
     _page("launches/report.html", launch_report.report_file, "launch-report-file"),

@@ -86,6 +86,9 @@ def test_what_is_wrong_is_named_and_spoils_nothing_else(lab: Cluster, reporter: 
         "what?",
         {**POD, "prompt": "hello", "phase": "WeightsLoad", "seconds": 4},
         {**POD, "cluster": "nowhere", "pod_uid": "u-2", "phase": "WeightsLoad", "seconds": 4},
+        None,
+        [],
+        4,
     )
     assert (answer["recorded"], answer["repeated"]) == (1, 0)
     assert [(one["index"], one["field"], one["code"]) for one in answer["refused"]] == [
@@ -94,6 +97,7 @@ def test_what_is_wrong_is_named_and_spoils_nothing_else(lab: Cluster, reporter: 
         (3, "", "invalid"),
         (4, "prompt", "unknown"),
         (5, "cluster", "launch:user:cluster"),
+        *((index, "", "invalid") for index in (6, 7, 8)),
     ]
     assert Launch.objects.count() == 1
 

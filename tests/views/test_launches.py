@@ -37,6 +37,11 @@ def test_it_says_how_to_begin_where_no_launch_was_seen(ada: Client) -> None:
     assert "/api/v1/launches/observations" in shown
 
 
+def test_what_the_menu_calls_it_leads_there(client: Client) -> None:
+    answer = client.get("/cold-starts?since=now-7d&trial=Only")
+    assert (answer.status_code, answer["Location"]) == (302, "/launches?since=now-7d&trial=Only")
+
+
 def test_it_says_that_none_is_in_this_time(stage: Stage, ada: Client) -> None:
     shown = text_of(ada, "/launches?since=now-40d&until=now-30d")
     assert "No launch in this time" in shown and "No launch was seen yet" not in shown

@@ -54,6 +54,7 @@ class LaunchSerializer(ObjectSerializer):
     node = serializers.CharField(source="node_name")
     pool = serializers.SerializerMethodField(help_text="cluster.pool, null where it is not known")
     endpoint = serializers.CharField(source="endpoint_name", help_text="namespace/name")
+    trial = serializers.BooleanField(source="of_trial", help_text="a trial provoked it: it is no demand")
     version = serializers.CharField(source="version_name", help_text="model version")
     digest = serializers.CharField()
     state = serializers.ChoiceField(choices=STATES)
@@ -122,7 +123,7 @@ class ReportsInput(Input):
 class ReportsBody(Input):
     """The body as it is read: the items are looked at one by one, so that one that is wrong spoils no other."""
 
-    items = serializers.ListField(child=serializers.JSONField(), allow_empty=False, max_length=MOST_ITEMS)
+    items = serializers.ListField(child=serializers.JSONField(allow_null=True), allow_empty=False, max_length=MOST_ITEMS)
 
 
 class PhaseInput(Input):
