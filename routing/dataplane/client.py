@@ -377,7 +377,8 @@ class Client(asyncio.Protocol):
     def _start(self, request: Request | Refusal, keeps: bool, newest: bool) -> None:
         self.deadline = 0.0
         if isinstance(request, Refusal):
-            self._exchange = exchange = Exchange(self, Request(b"", b"", [], b""), False, newest)
+            head = (self._target, self._headers) if self._began and not self._in_head else (b"", list[Header]())
+            self._exchange = exchange = Exchange(self, Request(b"", *head, b""), False, newest)
             exchange.refuse(request)
             return
         self._exchange = exchange = Exchange(self, request, keeps, newest)

@@ -13,7 +13,7 @@ from routing.dataplane.heads import LAST_CHUNK, Header, chunk, head_end, passed_
 from routing.dataplane.known import Match
 from routing.dataplane.queued import Queued
 from routing.dataplane.refusals import CROWDED, NOBODY, is_crowded, too_slow
-from routing.dataplane.routes import Models, Refusal, Request, Route
+from routing.dataplane.routes import Models, Refusal, Request, Route, meant
 from routing.dataplane.telling import Ear
 from routing.dataplane.upstream import IDLE_CONNECTIONS, Upstream, connected
 from routing.domain.deciding import Decision, Outcome
@@ -90,7 +90,8 @@ class Exchange(Queued):
     def refuse(self, refusal: Refusal) -> None:
         """The router's own answer, for want of an instance's."""
         headers = [JSON, (b"retry-after", b"%d" % refusal.retry_after)] if refusal.retry_after else [JSON]
-        self._shared.counters.refused(refusal, self._route)
+        variant = self._route.variant if self._route is not None else meant(self._shared.fleet, self._request)
+        self._shared.counters.refused(refusal, variant)
         self._say(refusal.status, headers, refusal.body())
 
     def _say(self, status: int, headers: list[Header], data: bytes) -> None:

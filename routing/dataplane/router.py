@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from routing.dataplane.checking import Checker
 from routing.dataplane.client import Client
 from routing.dataplane.config import BadConfig, read_config
-from routing.dataplane.fleet import Fleet
+from routing.dataplane.fleet import Fleet, Variant
 from routing.dataplane.listening import cut, let_in_no_more
 from routing.dataplane.routes import Refusal, Route
 from routing.domain.deciding import Decision
@@ -62,10 +62,11 @@ class Counters:
         self.failures[*route.variant.names, instance_id, failure.value] += 1
         route.variant.figures.failures[failure.value] += 1
 
-    def refused(self, refusal: Refusal, route: Route | None = None) -> None:
+    def refused(self, refusal: Refusal, variant: Variant | None) -> None:
+        """``variant`` None where it is not known whom the request was for."""
         self.refusals[refusal.code] += 1
-        if route is not None:
-            route.variant.figures.refusals[refusal.code] += 1
+        if variant is not None:
+            variant.figures.refusals[refusal.code] += 1
 
     def used(self, route: Route, use: TokenUse) -> None:
         """What an answer says of tokens; of its cache it may say nothing."""

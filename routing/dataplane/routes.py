@@ -22,6 +22,7 @@ from routing.domain.requests import KINDS, RequestKind, opening, parts
 
 _ENDPOINT = re.compile(r"/endpoints/([^/?]{1,400})(/[^?]*)?(\?.*)?")
 _ABSOLUTE = re.compile(r"https?://[^/?#]*(?=[/?#]|$)", re.IGNORECASE)  # as RFC 9112, 3.2.2, has it of any server
+_DOTS = re.compile(r"(/|%2f)(\.|%2e){1,2}(/|%2f|$)", re.IGNORECASE)  # engines would read such a path each in its way
 _INVOCATIONS = ("/invocations", "/invocations-response-stream")
 _MODELS = "/v1/models/"
 TENANT, TARGET_VARIANT = b"x-amzn-sagemaker-prefix-aware-id", b"x-amzn-sagemaker-target-variant"
@@ -65,6 +66,13 @@ class Request:
     def model(self) -> str:
         model = self.document().get("model")
         return model if isinstance(model, str) else ""
+
+    def trouble(self) -> str:
+        """Why the body names no model; "" when it is a JSON object without one, or nothing at all."""
+        document = self.document()
+        if document.get("model") is not None:
+            return "the model that the body names is no text, or empty"
+        return _trouble(self.body) if self.body and not document else ""
 
     def header(self, name: bytes) -> str:
         """The first of that name, "" when there is none. ``name`` is in lower case."""
@@ -128,6 +136,9 @@ def asked_for(request: Request) -> Asked | Refusal:
     text = request.target.decode("latin-1")
     if not text.startswith("/") and (absolute := _ABSOLUTE.match(text)):
         text = text[absolute.end() :]
+    if _DOTS.search(text.partition("?")[0]):
+        detail = "a path has no . or .. between its slashes"
+        return Refusal(400, "routing:request:bad-path", detail, "Send the path that is meant.")
     wanted, tenant = request.header(TARGET_VARIANT), request.header(TENANT)
     if match := _ENDPOINT.fullmatch(text):
         path = match[2] or ""
@@ -172,8 +183,31 @@ def route(fleet: Fleet, request: Request) -> Route | Refusal | Models:
             found = fleet.config.by_model(request.model())
             endpoint = fleet.endpoints.get(found.name) if found else None
         if endpoint is None:
-            return _on_models(fleet, asked.about) if asked.about is not None else _no_model(fleet, request.model())
+            return _on_models(fleet, asked.about) if asked.about is not None else _unnamed(fleet, request)
     return _on(endpoint, asked, request)
+
+
+def meant(fleet: Fleet, request: Request) -> Variant | None:
+    """Among whose requests one counts that is refused, as far as it says that; its body may not have been read."""
+    asked = request.made.asked or asked_for(request)
+    if isinstance(asked, Refusal):
+        return None
+    if asked.endpoint is not None:
+        endpoint = fleet.endpoints.get(asked.endpoint)
+    elif (endpoint := fleet.only) is None and (found := fleet.config.by_model(request.model())) is not None:
+        endpoint = fleet.endpoints.get(found.name)
+    if endpoint is None:
+        return None
+    return endpoint.variants.get(asked.variant) or endpoint.only or next(iter(endpoint.variants.values()), None)
+
+
+def _unnamed(fleet: Fleet, request: Request) -> Refusal:
+    """Of several endpoints none is meant."""
+    model = request.model()
+    if model or not fleet.endpoints or not (said := request.trouble()):
+        return _no_model(fleet, model)
+    step = "Send a JSON object whose model names an endpoint, or use /endpoints/NAME/… for what is none."
+    return Refusal(400, "routing:request:bad-body", said, step, param="model")
 
 
 def _on_models(fleet: Fleet, model: str) -> Models | Refusal:
@@ -307,6 +341,21 @@ def _read(raw: bytes) -> object:
         return orjson.loads(raw)
     except ValueError:
         return json.loads(raw)  # halves of characters, NaN and other encodings: engines read them too
+
+
+def _trouble(raw: bytes) -> str:
+    """What is wrong with a body that is no JSON object, without a word of it; "" of one that is."""
+    try:
+        found = _read(raw)
+    except RecursionError:
+        return "the body is nested too deeply to be read"
+    except UnicodeDecodeError as error:
+        return f"the body is not in UTF-8 (at byte {error.start:,})"
+    except json.JSONDecodeError as error:
+        return f"the body is no JSON: line {error.lineno:,}, column {error.colno:,}"
+    except ValueError:
+        return "the body has a number of more than 4,300 digits"
+    return "" if isinstance(found, dict) else "the body is JSON, but no object with a model"
 
 
 def _unknown(detail: str, fleet: Fleet, param: str | None = None) -> Refusal:

@@ -16,6 +16,11 @@ REFUSALS: Mapping[str, str] = {
     "routing:router:crowded": "503: a router had as many connections open as its system lets it have",
     "routing:router:full": "503: a router served as many clients as it may",
     "routing:request:too-large": "413: the body was too large",
+    "routing:request:too-slow": "408: it did not arrive in time",
+    "routing:request:malformed": "400: it was no HTTP/1.1",
+    "routing:request:bad-tenant": "400: X-Amzn-SageMaker-Prefix-Aware-Id was none",
+    "routing:request:unknown-variant": "400: no variant is called so",
+    "routing:request:no-path": "404: the endpoint's address alone was asked for",
 }
 WAITED = ("routing:instances:none", "routing:queue:full")  # nobody was there to take them
 

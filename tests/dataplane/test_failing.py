@@ -222,6 +222,14 @@ ADDRESSES = [
     ("/endpoints/chat/invocations-response-stream", 200, ""),
     ("/endpoints/chat/v1/models", 200, ""),
     ("/v1/anything/else", 200, ""),
+    ("/v1/any..thing/.else/...?x=/../y", 200, ""),
+    ("/endpoints/chat/invocations/../../../v1/x", 400, "bad-path"),
+    ("/endpoints/../v1/models", 400, "bad-path"),
+    ("/v1/models/..", 400, "bad-path"),
+    ("/v1/%2E./models", 400, "bad-path"),
+    ("/v1/a%2f..%2fb", 400, "bad-path"),
+    ("/v1/./models", 400, "bad-path"),
+    ("http://router/v1/../models", 400, "bad-path"),
 ]
 
 

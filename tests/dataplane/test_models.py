@@ -55,6 +55,36 @@ def test_it_lists_whatever_a_request_can_name(endpoints: list[dict[str, Any]], e
     assert listed(fleet(*endpoints)) == expected
 
 
+UNREAD: list[tuple[bytes, str]] = [
+    (b'{"model": "one", "n": %b}' % (b"1" * 100_000), "more than 4,300 digits"),
+    (b'{"model": "one", "n": %b%b}' % (b"[" * 50_000, b"]" * 50_000), "nested too deeply"),
+    (b'{"model": "one", "text": "secret \xff"}', "not in UTF-8 (at byte 33)"),
+    (b'{"model": "one", "text": "secret', "no JSON: line 1, column 26"),
+    (b"--x\r\nsecret", "no JSON: line 1, column 1"),
+    (b'["one"]', "JSON, but no object"),
+    (b'{"model": 1, "text": "secret"}', "no text, or empty"),
+    (b'{"model": ""}', "no text, or empty"),
+]
+
+
+@pytest.mark.parametrize(("body", "said"), UNREAD, ids=[said for _, said in UNREAD])
+def test_a_body_that_cannot_name_a_model_is_told_why_and_never_quoted(body: bytes, said: str) -> None:
+    found = asked(fleet(*TWO), "/v1/chat/completions", body, b"POST")
+    assert isinstance(found, Refusal) and (found.status, found.param) == (400, "model")
+    assert said in found.detail and found.code == "routing:request:bad-body" and "/endpoints/NAME/" in found.next_step
+    assert b"secret" not in found.body()
+    assert isinstance(asked(fleet(endpoint("one")), "/v1/chat/completions", body, b"POST"), Route), "the engine says it"
+    assert isinstance(asked(fleet(*TWO), "/endpoints/one/v1/chat/completions", body, b"POST"), Route)
+
+
+def test_a_body_that_could_name_a_model_and_does_not_is_told_which_there_are() -> None:
+    for body in (b"", b"{}", b'{"model": null}', b'{"model": "three"}'):
+        found = asked(fleet(*TWO), "/v1/chat/completions", body, b"POST")
+        assert isinstance(found, Refusal) and (found.status, found.next_step) == (404, "Use one of: one, two.")
+    found = asked(fleet(), "/v1/chat/completions", b"{", b"POST")
+    assert isinstance(found, Refusal) and found.status == 503
+
+
 def test_what_it_lists_is_what_it_routes_by() -> None:
     draws, names = random.Random(3), [*"abcde"]
     for _ in range(100):
