@@ -196,5 +196,10 @@ def held_message(until: datetime) -> str:
     return f"The version before is kept until {second_text(until)}."
 
 
+def hold_ended_message(by: str, at: datetime) -> str:
+    """What is said from when a person ended the hold until what was held goes."""
+    return f"{by} ended the hold at {second_text(at)}: the version before is kept no longer."
+
+
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

@@ -66,6 +66,11 @@ class Rollout(Row):
         return str(self.pods_number or self.number)
 
     @property
+    def hold_was_ended(self) -> bool:
+        """A person (``held_by``) ended its hold at ``held_at``, before its time had passed."""
+        return self.held_at is not None and self.held_until == self.held_at
+
+    @property
     def shown_source(self) -> str:
         """Its weights for people: what ``source`` came to."""
         return resolved_source(self.source, self._facts)

@@ -77,6 +77,8 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
     )  # fmt: skip
     back = way_back(rows, sides)
     held = rows.filter(state=RolloutState.HOLDING).order_by("-number").first()
+    if held is None and newest is not None and newest.hold_was_ended:
+        held = newest  # who ended it stays to be read
     standings = Standings(now=timezone.now())
     nodes = rollout_nodes(newest) if newest is not None and newest.state not in FINAL else ()
     placed = with_places(list(found.instances.select_related("node__pool", "endpoint__cluster")), readable(request))
@@ -93,6 +95,7 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
         "back_serves": any(side.serves and side.rollout == back for side in sides),
         "warm": rollout_warmth(back) if back is not None else None,
         "held": held,
+        "holding": held is not None and held.state == RolloutState.HOLDING,
         "hold_words": hold_words(held) if held is not None else "",
         "nodes": nodes,
         "gate": rollout_gate(newest, nodes) if newest is not None else None,

@@ -38,7 +38,7 @@ def release(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
         # What it was asked about; a gate that opened meanwhile must not become a hold that ends.
         asked = {"gate": False, "hold": True}.get(request.POST.get("ends", ""))
         row = rollout_release(actor=actor_of(request), rollout_id=row.pk, holding=asked)
-        ended = f"The hold of rollout {row.number} was ended: what it replaced is kept no longer."
+        ended = f"The hold of rollout {row.number} was ended by {row.held_by}: what it replaced is kept no longer."
         opened = f"The gate of rollout {row.number} was opened: its pods start."
         messages.success(request, ended if row.state == RolloutState.HOLDING else opened)
         return redirect("endpoint", row.endpoint_id)
@@ -47,7 +47,7 @@ def release(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
         "holding": row.state == RolloutState.HOLDING,
         "gate": rollout_gate(row, nodes),
         "waited_for": waited_for(nodes),
-        "over": row.state in (*FINAL, RolloutState.SWITCHING),
+        "over": row.state in (*FINAL, RolloutState.SWITCHING) or row.hold_was_ended,
     }
     title = "End the hold" if context["holding"] else "Open the gate"
     return _page(request, "pages/rollout_release.html", row, title, "release", context)
@@ -72,7 +72,9 @@ def hold(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
                         raise
                     form.take(error.errors, error.detail)
                 else:
-                    messages.success(request, f"What rollout {row.number} replaced is kept until {second_text(until)}.")
+                    over = f", although {row.held_by} had ended that" if row.hold_was_ended else ""
+                    said = f"What rollout {row.number} replaced is kept until {second_text(until)}{over}."
+                    messages.success(request, said)
                     return redirect("endpoint", row.endpoint_id)
     context = {
         "form": form,

@@ -14,6 +14,7 @@ from caches.domain.endpoints.specs import EndpointSpec
 from caches.domain.rollouts import BEFORE_SWITCH, FINAL, RolloutFacts, RolloutState, Step, advance
 from caches.models import ModelVersion, Rollout
 from caches.models.rollouts import LIVE_STATES
+from caches.services.endpoints.rollout_holds import hold_end, no_hold_words
 from controlplane.audit.services import SYSTEM, Actor, audit_write
 from controlplane.errors import Clash, Missing
 from controlplane.serving.models import Endpoint
@@ -157,9 +158,10 @@ def rollout_release(*, actor: Actor, rollout_id: UUID, holding: bool | None = No
     with transaction.atomic():
         row = _locked(rollout_id)
         if row.state in FINAL or row.state == RolloutState.SWITCHING:
+            why = no_hold_words(row) if row.hold_was_ended else "it waits for nobody"
             raise Clash(
                 "rollout:user:nothing-to-release",
-                f"Rollout {row.number} of {row.endpoint.full_name} is {row.state}: it waits for nobody.",
+                f"Rollout {row.number} of {row.endpoint.full_name} is {row.state}: {why}.",
                 next_step="Read it again.",
             )
         if holding is not None and holding != (row.state == RolloutState.HOLDING):
@@ -168,11 +170,12 @@ def rollout_release(*, actor: Actor, rollout_id: UUID, holding: bool | None = No
                 f"Rollout {row.number} of {row.endpoint.full_name} is {row.state} by now.",
                 next_step="Look at it again, and decide then.",
             )
-        if row.released_at is None:
-            row.released_at = timezone.now()
-            if row.state != RolloutState.HOLDING:  # who ended a hold is in the audit trail
-                row.released_by = actor.name[:150]
+        if row.state == RolloutState.HOLDING:
+            released = hold_end(row, actor)
+        elif released := row.released_at is None:
+            row.released_at, row.released_by = timezone.now(), actor.name[:150]
             row.save(update_fields=["released_at", "released_by", "updated_at"])
+        if released:
             _audit(actor, "rollout.release", row, {"state": row.state}, {"released": True})
     return row
 
