@@ -40,7 +40,8 @@ class LaunchTrialInput(Input):
 
 class LaunchTrials(ApiView):
     """Provoke warm restarts, cold pods and pods on new nodes in random order, on nodes of the trial's own. It uses the
-    machine that the local fleet runs on, changes nothing of others, and takes away what it made."""
+    machine that the local fleet runs on, changes nothing of others, and takes away what it made. One more launch comes
+    first, prepares the others and is not measured: it is in the result's ``not_measured``."""
 
     write_scope = Scope.FLEET_WRITE
     parameters = {"POST": ("wait",)}

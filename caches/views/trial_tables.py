@@ -33,6 +33,7 @@ def trials_table(request: HttpRequest, rows: QuerySet[Operation]) -> Table:
         Column("version", "Trial", version_of, _trial, "subject_name", heading=True),
         Column("state", "State", lambda o: o.state, lambda o: cells.pill(o.state), "state"),
         Column("measured", "Launches", lambda o: trial_progress(o).done, _measured, numeric=True),
+        Column("not_measured", "Not measured", _beside, shown=False),
         Column("target_seconds", "Target", _param("target_seconds"), _target, numeric=True),
         Column("within_target", "Within it", _within, _within_cell, numeric=True),
         Column("seed", "Seed", _param("seed"), numeric=True),
@@ -55,9 +56,16 @@ def _param(name: str) -> Any:
     return lambda row: row.params.get(name)
 
 
-def _measured(row: Operation) -> str:
-    progress = trial_progress(row)
-    return f"{progress.done} of {progress.total}"
+def _measured(row: Operation) -> SafeString:
+    progress, beside = trial_progress(row), _beside(row)
+    more = f"and {beside} not measured" if beside else ""
+    return format_html("{} of {}{}", progress.done, progress.total, cells.reason(more))
+
+
+def _beside(row: Operation) -> int | None:
+    """How many it provoked that are not measured; None while it goes on, and where its result does not say it."""
+    told = (row.result or {}).get("not_measured")
+    return len(told) if told is not None else None
 
 
 def _target(row: Operation) -> SafeString:

@@ -18,6 +18,7 @@ from caches.domain.launches.trials import MOST_RUNS
 from caches.selectors.launches.trials import (
     clusters_to_try,
     launches_kept,
+    trial_beside,
     trial_cluster,
     trial_found,
     trial_get,
@@ -60,6 +61,9 @@ def trial(request: HttpRequest, operation_id: UUID, suffix: str = "") -> HttpRes
     conditions = result.get("conditions") or found.params.get("_conditions", {})
     progress = trial_progress(found)
     allowed, over = may(request, Role.ADMIN, trial_cluster(found)), found.state in FINAL_STATES
+    # While it goes on nobody knows whether the latest will be measured.
+    result = {"not_measured": trial_beside(found) if over else [], **result}
+    kept = launches_kept(result)
     context = {
         "trial": found,
         "version": version_of(found),
@@ -71,6 +75,7 @@ def trial(request: HttpRequest, operation_id: UUID, suffix: str = "") -> HttpRes
         ),
         "over": over,
         "measured": len(result["launches"]),
+        "beside": [{**one, "kept": one["id"] in kept} for one in result["not_measured"]],
         "conditions": conditions,
         "caveats": result.get("caveats", ()),
         "can_cancel": allowed and found.state in _CANCELABLE,
@@ -80,7 +85,7 @@ def trial(request: HttpRequest, operation_id: UUID, suffix: str = "") -> HttpRes
     target = float(found.params["target_seconds"])
     tables = (
         kinds_table(request, result, target),
-        trial_launches_table(request, result, launches_kept(result)),
+        trial_launches_table(request, result, kept),
     )
     return show(
         request, "pages/trial.html", context, title=f"Trial of {version_of(found)}", section="launches",

@@ -115,6 +115,11 @@ def test_the_command_says_what_a_trial_found(local: Cluster, admin_token: Api) -
     assert "Warm pod restart" in said and "median    1.5 s, 1.5 s to 2.5 s; 2 of 2 within 10 s; 2 hit" in said
     assert "never ready; 0 of 2 within 10 s" in said
     assert "on box: 2 cores, load 0.5 to 1.5, llama.cpp, 2 other engines, 8 nodes" in said
+    assert "prepared" not in said, "results of before do not say it"
+    more = {"id": "x", "event_class": "PodOnNewNode", "weights": "Miss", "ready_seconds": 7.25}
+    Operation.objects.update(result={**RESULT, "not_measured": [more]})
+    told = "One more prepared them and is not measured: Pod on new node, weights miss, ready after 7.2 s"
+    assert told in command("show", key)
     assert '"seed": 5' in command("show", key, "--json")
 
 

@@ -13,8 +13,9 @@ from uuid import UUID
 import pytest
 from django.utils import timezone
 
-from caches.domain.launches.words import TRIAL_NAME, EventClass, Mark
+from caches.domain.launches.words import TRIAL_NAME, TRIAL_NAMESPACE, EventClass, Mark
 from caches.models import Launch, ModelVersion
+from caches.models.launches import OF_TRIALS
 from caches.selectors.trials import trial_name
 from caches.services.launches import trial_fleet as launch_trial_fleet
 from caches.services.launches import trials as launch_trials
@@ -75,11 +76,11 @@ class Lab:
             if kill_wanted(self.fleet, engine.uid):
                 engine = replace(engine, restart_count=engine.restart_count + 1, ready=False)
             if not engine.ready:
-                self._ready(engine.uid, engine.restart_count, engine.node_name)
+                self._ready(engine.uid, engine.restart_count, engine.node_name, f"{TRIAL_NAMESPACE}/{name}")
                 with self.fleet.store.write() as session:
                     engine_put(session, replace(engine, ready=True))
 
-    def _ready(self, uid: str, restart: int, node: str) -> None:
+    def _ready(self, uid: str, restart: int, node: str, endpoint: str) -> None:
         new = node not in self.placed
         kind = EventClass.WARM_RESTART if restart else EventClass.NEW_NODE if new else EventClass.COLD_POD
         self.placed.append(node)
@@ -88,7 +89,7 @@ class Lab:
         seen.append(mark(Mark.ENSURE_ENDED, 0.7, found="miss" if new and not restart else "hit"))
         seen.append(mark(Mark.READY, SECONDS[kind]))
         (launch,) = take_in(sighting(self.cluster, uid, *seen, restart=restart))
-        Launch.objects.filter(pk=launch.pk).update(event_class=kind)
+        Launch.objects.filter(pk=launch.pk).update(event_class=kind, endpoint_name=endpoint)
 
     def run(self, operation: Operation, most: int = 200) -> Operation:
         for _ in range(most):
@@ -143,6 +144,10 @@ def test_it_provokes_each_kind_in_random_order_and_says_what_they_took(lab: Lab)
     assert lab.version.artifact is not None
     told = (result["seed"], result["target_seconds"], result["model_bytes"])
     assert told == (5, 10.0, lab.version.artifact.size_bytes)
+    (beside,) = result["not_measured"]
+    assert (beside["event_class"], beside["weights"], beside["ready_seconds"]) == ("PodOnNewNode", "Miss", 30.0)
+    listed = {str(key) for key in Launch.objects.filter(OF_TRIALS).values_list("pk", flat=True)}
+    assert listed == {beside["id"], *(one["id"] for one in result["launches"])}, "the list of launches has no other"
     assert lab.left == [], "nothing of it stays"
     event = AuditEvent.objects.get(action="trial.start")
     assert event.after["seed"] == 5 and event.message == "A trial of ember v1."  # type: ignore[index]

@@ -81,9 +81,7 @@ def test_pages_exports_and_rest_count_the_same(night: Night, ada: Client, operat
         assert api.get(f"launches/moves?{query}").status_code == 200
 
 
-def test_the_list_over_rest_leaves_out_what_trials_provoke_unless_it_is_asked_for(
-    night: Night, operator: User
-) -> None:
+def test_the_list_over_rest_leaves_out_what_trials_provoke_unless_it_is_asked_for(night: Night, operator: User) -> None:
     api = api_for(operator, Scope.READ)
     pod = Launch.objects.filter(endpoint_name=TRIAL).values_list("pod_uid", flat=True)[0]
     asked = {

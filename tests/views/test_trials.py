@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from caches.domain.launches.words import EventClass
 from caches.models import Launch, ModelVersion
+from caches.selectors.launches.trials import trial_beside
 from caches.selectors.trials import trial_name
 from controlplane.clusters.models import Cluster, ClusterType
 from controlplane.operations.models import Operation
@@ -81,6 +82,33 @@ def test_a_trial_that_is_over_says_what_each_kind_took_and_how_sure_that_is(
     links = [one.attrs["href"] for one in shown.page.one("tbody", id="launches-rows").all("a")]
     assert links == [f"/launches/{one.pk}" for one in launches]
     assert "Progress" not in shown.text and shown.posts() == []
+
+
+def test_the_launch_that_prepares_a_trial_is_said_wherever_its_launches_are_counted(
+    stage: Stage, victor: Client, launches: list[Launch]
+) -> None:
+    made = launch_trial(stage.pool.cluster, stage.llama, launches=launches[:3], runs=1)
+    words = "not measured"
+    assert words not in page(victor, made).text
+    more = factories.launch(
+        on=stage.nodes[0], event_class=EventClass.NEW_NODE, ready_seconds=7.25, weights="Miss",
+        endpoint_name=f"local/{trial_name(made.pk)}",
+    )  # fmt: skip
+    Operation.objects.filter(pk=made.pk).update(state="Running")
+    assert words not in page(victor, made).text, "the latest may be measured yet"
+    Operation.objects.filter(pk=made.pk).update(state="Succeeded")
+    shown = page(victor, made)
+    assert "1 launch more is among the launches of trials and not measured" in shown.text
+    assert "pod on new node , weights miss, ready after 7.2 s ." in shown.text
+    assert f"/launches/{more.pk}" in [one.attrs["href"] for one in shown.page.all("a")]
+    told = trial_beside(made)
+    assert [one["id"] for one in told] == [str(more.pk)]
+    Operation.objects.filter(pk=made.pk).update(result={**(made.result or {}), "not_measured": told})
+    assert "3 of 3 and 1 not measured" in Page(victor.get(LIST).content).text
+    (row,) = victor.get(f"{LIST}.json").json()["rows"]
+    assert (row["measured"], row["not_measured"]) == (3, 1)
+    Launch.objects.all().delete()
+    assert f"/launches/{more.pk}" not in victor.get(f"{LIST}/{made.pk}").content.decode(), "it is kept no more"
 
 
 def test_its_endpoint_is_listed_until_it_is_gone_and_reached_from_the_trial_ever_after(

@@ -123,7 +123,9 @@ class ReportsInput(Input):
 class ReportsBody(Input):
     """The body as it is read: the items are looked at one by one, so that one that is wrong spoils no other."""
 
-    items = serializers.ListField(child=serializers.JSONField(allow_null=True), allow_empty=False, max_length=MOST_ITEMS)
+    items = serializers.ListField(
+        child=serializers.JSONField(allow_null=True), allow_empty=False, max_length=MOST_ITEMS
+    )
 
 
 class PhaseInput(Input):

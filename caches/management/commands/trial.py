@@ -89,6 +89,10 @@ def lines_of(result: dict[str, Any]) -> list[str]:
     """The result for people."""
     runs = plural(result["runs"], "launch", "launches")
     lines = [f"{result['version']}: {runs} of each kind in random order (seed {result['seed']})"]
+    for one in result.get("not_measured", ()):  # results of before do not say it
+        took = f"ready after {duration_text(one['ready_seconds'])}" if one["ready_seconds"] is not None else "not ready"
+        found = f"weights {one['weights'].lower()}"
+        lines.append(f"  One more prepared them and is not measured: {words_of(one['event_class'])}, {found}, {took}")
     for kind in result["kinds"]:
         seconds = kind["seconds"]
         spread = f"{duration_text(min(seconds))} to {duration_text(max(seconds))}" if seconds else "never ready"

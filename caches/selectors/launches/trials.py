@@ -11,10 +11,12 @@ from django.db.models import Q, QuerySet
 
 from caches.domain.launches.period import Period
 from caches.domain.launches.trials import KindResult, Measured, results_of
-from caches.domain.launches.words import EventClass
+from caches.domain.launches.words import TRIAL_NAMESPACE, EventClass
 from caches.models import Launch, ModelVersion, VersionState
+from caches.models.launches import OF_TRIALS
 from caches.selectors.nodes import Targets
 from caches.selectors.operations import operations_list
+from caches.selectors.trials import trial_name
 from controlplane.clusters.models import Cluster, ClusterType
 from controlplane.errors import Missing
 from controlplane.operations.models import ACTIVE_STATES, Operation, OperationKind
@@ -86,9 +88,20 @@ def trial_found(params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def trial_beside(operation: Operation) -> list[dict[str, Any]]:
+    """``not_measured`` of a trial's result: what it provoked beside, first of all the launch that prepares an endpoint
+    and a node, because the first of a version at an endpoint is a new version. In the order in which they began."""
+    params = operation.params
+    measured = [UUID(key) for _, key in params.get("_launches", [])]
+    name = f"{TRIAL_NAMESPACE}/{trial_name(operation.pk)}"
+    rows = Launch.objects.filter(OF_TRIALS, cluster=params["cluster_id"], endpoint_name=name).exclude(pk__in=measured)
+    columns = ("id", "event_class", "weights", "ready_seconds")
+    return [{**row, "id": str(row["id"])} for row in rows.order_by("began_at", "id").values(*columns)]
+
+
 def launches_kept(found: Mapping[str, Any]) -> frozenset[str]:
     """Ids of a result's launches that have a page still."""
-    keys = [UUID(one["id"]) for one in found["launches"]]
+    keys = [UUID(one["id"]) for one in (*found["launches"], *found.get("not_measured", ()))]
     return frozenset(str(key) for key in Launch.objects.filter(pk__in=keys).values_list("pk", flat=True))
 
 

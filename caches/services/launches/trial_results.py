@@ -9,8 +9,9 @@ from uuid import UUID
 from caches.domain.launches.events import CONTAINER
 from caches.domain.launches.words import LaunchState, launch_id
 from caches.models import Launch, ModelVersion
-from caches.selectors.launches.trials import trial_found
+from caches.selectors.launches.trials import trial_beside, trial_found
 from controlplane.clusters.models import Cluster
+from controlplane.operations.models import Operation
 
 # Where the numbers may be taken for what they are not.
 CAVEATS = (
@@ -31,8 +32,9 @@ def launches_settled(launches: Sequence[Sequence[str]]) -> bool:
     return ready.exclude(ready_seconds=None).count() == len(set(keys))
 
 
-def trial_result(params: Mapping[str, Any], *, after: Mapping[str, Any]) -> dict[str, Any]:
+def trial_result(operation: Operation, *, after: Mapping[str, Any]) -> dict[str, Any]:
     """The operation's result: how each kind fared, every launch, and under which conditions."""
+    params = operation.params
     version = ModelVersion.objects.select_related("model").get(pk=params["version_id"])
     return {
         "version": version.full_name,
@@ -42,6 +44,7 @@ def trial_result(params: Mapping[str, Any], *, after: Mapping[str, Any]) -> dict
         "target_seconds": float(params["target_seconds"]),
         "order": params["order"],
         **trial_found(params),
+        "not_measured": trial_beside(operation),
         "conditions": {**params.get("_conditions", {}), "load_after": after["load"]},
         "caveats": list(CAVEATS),
     }

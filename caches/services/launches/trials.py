@@ -212,7 +212,7 @@ class _Trial:
         if not launches_settled(params.get("_launches", [])) and self.now - since < SETTLING:
             operation_progress(operation_id=self.operation.pk, params=params, message="Waiting for the last launch.")
             return True
-        result = trial_result(params, after=conditions(self.cluster, name=self.fleet.name))
+        result = trial_result(self.operation, after=conditions(self.cluster, name=self.fleet.name))
         self.fleet.clear()
         operation_succeed(operation_id=self.operation.pk, result=result, message="Every launch was measured.")
         return True
