@@ -146,11 +146,13 @@ def observed_endpoint(stored: Stored) -> ObservedEndpoint:
 
 def _status(ready: int, replicas: int) -> Mapping[str, Any]:
     complete = ready >= replicas
+    over = f" {ready - replicas}{' more' if replicas else ''} will leave." if ready > replicas else ""
     condition = {
         "type": "DeploymentComplete",
         "status": "True" if complete else "False",
-        "reason": "EnginesReady" if complete else "EnginesStarting",
-        "message": f"{ready} of {replicas} engines are ready.",
+        "reason": "EnginesStarting" if not complete else "EnginesReady" if replicas else "NoneWanted",
+        "message": (f"{min(ready, replicas)} of {replicas} engines are ready." if replicas else "No engine is wanted.")
+        + over,
     }
     state = "DeploymentComplete" if complete else "DeploymentInProgress"
     return {"state": state, "replicas": replicas, "readyReplicas": ready, "conditions": [condition]}
