@@ -22,6 +22,7 @@ LONGEST_NAME, NAMES = 64, 2000
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 ENOUGH = {"p50": 1, "p95": 20, "p99": 100}  # samples, from which on a percentile is not simply the greatest
 LEAST_DUE = 50  # requests due to an instance, below which nothing is said of its share
+LEAST_KEYS = 5  # keys due to it, where it is keys that are placed
 CHANCE = 3.0  # standard deviations of drawing by chance: of 370 fair shares one lies outside
 
 
@@ -138,19 +139,22 @@ def told(name: str, count: int, value: float | None) -> float | None:
     return value if count >= ENOUGH[name] else None
 
 
-def fair_band(due: float, requests: int) -> tuple[float, float]:
+def fair_band(due: float, requests: int, heaviest: float = 0.0) -> tuple[float, float]:
     """The shares of ``requests`` between which an instance is neither idle nor hot, where ``due`` would be its even
     share: that one, less 7 and more 8 percent of it, as the managed feature was measured with (13.3 to 15.4 % of
-    seven), and on either side what drawing that many requests by chance makes of it (CHANCE)."""
-    noise = CHANCE * math.sqrt(max(due * (1 - due), 0.0) / requests) if requests else 0.0
+    seven), and on either side what drawing that many requests by chance makes of it (CHANCE).
+
+    ``heaviest``: the part of the requests that one key has at most, where keys are placed and not requests. Chance then
+    draws as if all keys were as heavy as that one: never less often than it does."""
+    noise = CHANCE * math.sqrt(max(due * (1 - due), 0.0) * max(1 / requests, heaviest)) if requests else 0.0
     return max(0.0, 0.931 * due - noise), min(1.0, 1.078 * due + noise)
 
 
-def is_fair(share: float, due: float, requests: int) -> bool | None:
-    """None where too few of the ``requests`` were due to it to tell."""
-    if requests * due < LEAST_DUE:
+def is_fair(share: float, due: float, requests: int, heaviest: float = 0.0) -> bool | None:
+    """None where too few of the ``requests``, or too few keys, were due to it to tell."""
+    if requests * due < LEAST_DUE or due < LEAST_KEYS * heaviest:
         return None
-    low, high = fair_band(due, requests)
+    low, high = fair_band(due, requests, heaviest)
     return low <= share <= high
 
 

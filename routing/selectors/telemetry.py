@@ -16,6 +16,7 @@ from routing.domain.engine_figures import Gauge
 from routing.domain.failing import Failed, failed_of
 from routing.domain.figures import Figures, fair_band, is_fair
 from routing.models import Configuration, RoutedEndpoint, RoutingWindow
+from routing.selectors.beginnings import heaviest_key
 from routing.selectors.by_policy import UnderPolicy, under_policies
 from routing.selectors.names import names_of
 from routing.selectors.policies import served_by
@@ -131,9 +132,11 @@ def telemetry(*, variant: Variant, minutes: int, now: datetime) -> Telemetry:
     names = names_of(variant, {*total.instances, *total.engines})
     times = [Requests(point.at, point.at + timedelta(seconds=SPANS[minutes]), point.requests) for point in points]
     due = expected_shares(variant, since, times, until=now)
-    shares = _shares(variant, total, names, due, now)
-    there = sum(one.there is not False for one in shares)
     keyed = sum(total.outcomes[one] for one in KEYED)
+    # Of what a key led to: the rest was placed request by request.
+    heaviest = heaviest_key(variant) * (keyed / total.outcomes.total()) ** 2 if keyed else 0.0
+    shares = _shares(variant, total, names, due, now, heaviest)
+    there = sum(one.there is not False for one in shares)
     return Telemetry(
         since=since,
         until=now,
@@ -148,7 +151,7 @@ def telemetry(*, variant: Variant, minutes: int, now: datetime) -> Telemetry:
         saturated=total.outcomes[Outcome.SATURATED] / keyed if keyed else None,
         failed=failed_of(total),
         shares=shares,
-        band=fair_band(1 / there if there else 0.0, total.instances.total()),
+        band=fair_band(1 / there if there else 0.0, total.instances.total(), heaviest),
         engines=_engines(total, names),
         points=tuple(points),
         markers=_markers(variant, since),
@@ -157,7 +160,12 @@ def telemetry(*, variant: Variant, minutes: int, now: datetime) -> Telemetry:
 
 
 def _shares(
-    variant: Variant, total: Figures, names: Mapping[str, str], due: Mapping[str, float], now: datetime
+    variant: Variant,
+    total: Figures,
+    names: Mapping[str, str],
+    due: Mapping[str, float],
+    now: datetime,
+    heaviest: float,
 ) -> tuple[Share, ...]:
     """Every instance that is there, also one that got nothing, and those that are gone since."""
     rows = Instance.objects.filter(endpoint=served_by(variant), ready=True).select_related("endpoint__cluster")
@@ -172,8 +180,8 @@ def _shares(
     for uid in uids:
         share = total.instances[uid] / whole if whole else 0.0
         expected = due.get(uid) if due else 1 / len(uids)  # before any publication: as if all had been there
-        low, high = fair_band(expected, whole) if expected else (None, None)
-        fair = is_fair(share, expected, whole) if expected else None
+        low, high = fair_band(expected, whole, heaviest) if expected else (None, None)
+        fair = is_fair(share, expected, whole, heaviest) if expected else None
         name = _name(uid, ready, names)
         found.append(Share(uid, name, total.instances[uid], share, fair, expected, low, high, there.get(uid, False)))
     return tuple(found)

@@ -14,7 +14,7 @@ from controlplane.serving.models import Variant
 from routing.domain.extensions import RoutingExtensions
 from routing.domain.figures import Figures
 from routing.forms import PolicyForm
-from routing.models import Configuration, RoutedEndpoint, RouterProcess, RoutingPolicy, RoutingWindow
+from routing.models import Configuration, RoutedEndpoint, RoutedVariant, RouterProcess, RoutingPolicy, RoutingWindow
 from routing.selectors.policies import policy_in_force
 from routing.selectors.telemetry import telemetry
 from routing.services.policies import policy_set
@@ -99,6 +99,29 @@ def test_a_share_is_fair_or_not_once_there_are_enough_requests(variant: Variant)
         assert [one.fair for one in shares] == ([None, None] if counts["pod-2"] == 10 else [True, True])
     RoutingWindow.objects.update(figures={"instances": {"pod-1": 1000}})
     assert [one.fair for one in telemetry(variant=variant, minutes=15, now=now).shares] == [False, False]
+
+
+def test_where_keys_lead_a_share_is_judged_by_how_many_there_are(variant: Variant) -> None:
+    """Ten prefixes on two instances: nobody can call 66 % unfair; a thousand, and it is."""
+    now = timezone.now()
+    factories.instance(of=variant.endpoint, uid="pod-2", name="chat-b")
+    counts = {"instances": {"pod-1": 660, "pod-2": 340}, "outcomes": {"Primary": 1000}, "requests": 1000}
+    RoutingWindow.objects.create(variant=variant, seconds=10, at=now, figures=counts)
+
+    def fair(*weights: float, hot: str = "") -> bool | None:
+        sums = {"requests": 1000.0, "counts": {f"{n:016x}": weight for n, weight in enumerate(weights)}}
+        RoutedVariant.objects.update_or_create(variant=variant, defaults={"counted": {"sum": sums}, "hot": [hot]})
+        first, second = telemetry(variant=variant, minutes=15, now=now).shares
+        assert first.fair is second.fair
+        return first.fair
+
+    assert fair(*[200.0] * 5) is None, "hardly any keys"
+    assert fair(*[100.0] * 10) is True
+    assert fair(1000.0, *[1.0] * 50, hot="0" * 16) is False, "what everybody begins with is no key"
+    RoutedVariant.objects.update(counted={})
+    assert telemetry(variant=variant, minutes=15, now=now).shares[0].fair is None, "nobody counted"
+    RoutingWindow.objects.update(figures=counts | {"outcomes": {"Random": 1000}})
+    assert telemetry(variant=variant, minutes=15, now=now).shares[0].fair is False
 
 
 def test_changes_of_this_variant_are_marked_and_those_of_others_are_not(variant: Variant) -> None:

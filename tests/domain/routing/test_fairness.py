@@ -34,6 +34,23 @@ def test_chance_alone_is_hardly_ever_called_unfair(instances: int, each: int) ->
     assert outside <= runs * instances / 100
 
 
+@pytest.mark.parametrize(("instances", "keys"), [(2, 10), (2, 40), (7, 70), (7, 700)])
+def test_where_keys_are_placed_chance_alone_is_hardly_ever_called_unfair(instances: int, keys: int) -> None:
+    """Ten thousand requests of a few prefixes, the most frequent of them twice as heavy as the others."""
+    draws, outside, runs, count = random.Random(7), 0, 100, 10_000
+    weights = [2 / (keys + 1), *[1 / (keys + 1)] * (keys - 1)]
+    for _ in range(runs):
+        shares = Counter[int]()
+        for weight in weights:
+            shares[draws.randrange(instances)] += round(weight * count)
+        fair = [is_fair(shares[one] / shares.total(), 1 / instances, count, max(weights)) for one in range(instances)]
+        outside += fair.count(False)
+        assert (None in fair) is (1 / instances < 5 * max(weights))
+    assert outside <= runs * instances / 100
+    assert is_fair(0.662, 0.5, 3700) is False and is_fair(0.662, 0.5, 3700, 0.1) is True
+    assert is_fair(0.5, 1 / 7, 10**6, 0.001) is False, "with many keys half of seven's share is no chance"
+
+
 @pytest.mark.parametrize(
     ("share", "due", "requests", "fair"),
     [
