@@ -18,7 +18,7 @@ from routing.dataplane.config import read_config
 from routing.dataplane.fleet import Fleet, Lease, Variant
 from routing.dataplane.talking import Talker
 from routing.domain.deciding import Key, Outcome
-from routing.domain.together import FRESH_SECONDS, NOTHING, Part
+from routing.domain.together import FRESH_SECONDS, KEEP_SECONDS, NOTHING, Part
 from tests.dataplane.test_following import Door, told
 from tests.dataplane.world import LEAST, PREFIX, SECRET, until
 
@@ -31,6 +31,7 @@ def broker(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.R
     monkeypatch.setattr(talking, "WORDS_KEY", f"test:{uuid4()}:words")
     monkeypatch.setattr(talking, "SAY_SECONDS", 0.01)
     monkeypatch.setattr(talking, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(talking, "KEEP_SECONDS", 0.0)  # clocks stand, and who comes late hears no earlier word
     monkeypatch.setattr(following, "TROUBLE_SECONDS", 0.02)
     connection = redis.Redis.from_url(valkey_url)
     yield connection
@@ -143,13 +144,14 @@ def test_one_that_says_nothing_any_more_is_forgotten_with_all_it_had(broker: red
             await killed.stop()
 
             def later() -> bool:
-                """Its last word may be read only now."""
+                """Its last word may be read only now, so time goes on until it is over."""
+                if all(each.variant.in_flight == {} and each.fleet.known == 2 for each in (one, other)):
+                    return True
                 for each in (one, other):
-                    each.clock += FRESH_SECONDS * 2
-                return one.variant.in_flight == {} and other.variant.in_flight == {}
+                    each.clock += FRESH_SECONDS / 8
+                return False
 
-            await until(later, "no ghost stays")
-            await until(lambda: one.fleet.known == 2 and other.fleet.known == 2, "the two still hear each other")
+            await until(later, "no ghost stays, and the two still hear each other")
             assert alone.variant._threshold < one.variant._threshold <= 8
 
     told(test())
@@ -201,17 +203,48 @@ def test_words_that_make_no_sense_change_nothing(broker: redis.Redis, valkey_url
     told(test())
 
 
+def test_it_says_at_once_what_changed_and_now_and_then_that_it_is_there() -> None:
+    one = Process()
+    talker = Talker("redis://127.0.0.1:9/0", one.fleet, one.name, lambda: one.clock)
+
+    def says() -> bool:
+        return talker._word() is not None
+
+    assert [says(), says()] == [True, False], "that it is there"
+    lease = one.lease()
+    assert [says(), says()] == [True, False], "what it has"
+    one.clock += KEEP_SECONDS
+    assert [says(), says()] == [True, False], "it is there still"
+    lease.release()
+    assert [says(), says()] == [True, False], "that it has nothing any more"
+
+
+def test_who_comes_late_hears_those_who_had_nothing_new_to_say(broker: redis.Redis, valkey_url: str) -> None:
+    async def test() -> None:
+        one, late = Process(), Process()
+        one.start(valkey_url)
+        await until(lambda: one.talker is not None and one.talker.connected, "it said its word")
+        late.start(valkey_url)
+        await until(lambda: one.fleet.known == late.fleet.known == 2, "they hear one another")
+        for each in (one, late):
+            await each.stop()
+
+    told(test())
+
+
 def test_a_sole_router_says_nothing(broker: redis.Redis, valkey_url: str) -> None:
     async def test() -> None:
         async with processes(valkey_url) as (one, other):
             await other.stop()
             one.apply(config(2, routers=1))
             await until(lambda: one.fleet.known == 1, "there is nobody to hear")
+            seen = one.talker
+            assert seen is not None
+            await until(lambda: seen._last == b"", "a round in which nothing is asked")
             broker.delete(talking.WORDS_KEY)
             one.lease().release()
-            task, seen = asyncio.current_task(), one.talker
-            assert task is not None and seen is not None
-            await until(lambda: seen._last == b"", "a round in which nothing is asked")
+            seen._last = b"1-0"
+            await until(lambda: seen._last == b"", "and another one")
             assert one.variant._alone and not broker.exists(talking.WORDS_KEY)
 
     told(test())
@@ -255,10 +288,13 @@ def test_what_was_heard_outlives_a_change_of_policy_and_goes_once_it_is_said_no_
     policies: list[dict[str, Any]] = [LEAST, PREFIX, LEAST, PREFIX]
     for version, policy in enumerate(policies, 2):
         one.apply(config(version, policy=policy))
-        assert one.variant.in_flight == {"pod-0": 4, "pod-1": 1} and one.fleet.known == 2
-        assert one.variant.part().in_flight == {"pod-0": 1} and one.variant._alone
-    one.apply(config(9, policy=LEAST))
-    assert one.variant.decide(lambda: None, 0.0).instance == "pod-1"
+        for _ in range(2):
+            assert one.variant.in_flight == ({"pod-0": 1} if policy is LEAST else {"pod-0": 4, "pod-1": 1})
+            assert one.variant.part().in_flight == {"pod-0": 1} and one.variant._alone
+            one.fleet.hear(1, {CHAT: Part({"pod-0": 3, "pod-1": 1}, {}, {"pod-0": 70})})
+        if policy is LEAST:
+            one.apply(config(version, policy=PREFIX))
+            one.fleet.hear(1, {CHAT: Part({"pod-0": 3, "pod-1": 1}, {}, {"pod-0": 70})})
     one.apply(config(10, count=1))
     one.fleet.hear(0, {})
     assert one.variant.in_flight == {"pod-0": 1} and one.variant.pending == {"pod-0": 50}
