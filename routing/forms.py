@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 
 from controlplane.errors import FieldError
-from routing.domain.extensions import HEADER_CHARACTERS, PARAMETERS, Parameter
+from routing.domain.extensions import HEADER_CHARACTERS, PARAMETERS, Parameter, whole_number
 from routing.domain.policies import PREFIX_LENGTHS, SPELLED_CONFIG, THRESHOLDS, RoutingPolicy, RoutingStrategy
 
 _STRATEGIES = [
@@ -26,7 +26,21 @@ def _field(one: Parameter) -> forms.Field:
     if one.kind is str:
         return forms.CharField(**told, max_length=HEADER_CHARACTERS)
     number = forms.FloatField if one.kind is float else forms.IntegerField
-    return number(**told, min_value=one.least, max_value=one.most)
+    return number(**told, min_value=one.least, max_value=one.most, error_messages=_said(one.wanted))
+
+
+def _said(wanted: str) -> dict[str, str]:
+    """The same words as over REST, whatever is wrong with a number."""
+    return dict.fromkeys(("invalid", "min_value", "max_value"), wanted)
+
+
+def prefix_aware_number(limits: tuple[int, int], help_text: str) -> forms.IntegerField:
+    """One of the two that PREFIX_AWARE needs, and no other strategy."""
+    low, high = limits
+    said = _said(whole_number(low, high))
+    made = forms.IntegerField(required=False, min_value=low, max_value=high, help_text=help_text, error_messages=said)
+    made.needed = "needed with PREFIX_AWARE"  # type: ignore[attr-defined]  # for the template
+    return made
 
 
 class StrategyForm(forms.Form):
@@ -46,20 +60,18 @@ class StrategyForm(forms.Form):
 
 
 class PolicyForm(StrategyForm):
-    strategy = forms.ChoiceField(choices=_STRATEGIES)
-    prefix_length = forms.IntegerField(
-        required=False,
-        min_value=PREFIX_LENGTHS[0],
-        max_value=PREFIX_LENGTHS[1],
-        help_text="With PREFIX_AWARE: characters of message text (bytes of other bodies), 1024 to 65536. Cover what a "
+    strategy = forms.ChoiceField(
+        choices=_STRATEGIES, error_messages={"invalid_choice": f"one of {', '.join(RoutingStrategy)}"}
+    )
+    prefix_length = prefix_aware_number(
+        PREFIX_LENGTHS,
+        "With PREFIX_AWARE: characters of message text (bytes of other bodies), 1024 to 65536. Cover what a "
         "group of requests shares and some of what is its own: a length inside a system prompt that everybody sends "
         "says nothing.",
     )
-    concurrency_threshold = forms.IntegerField(
-        required=False,
-        min_value=THRESHOLDS[0],
-        max_value=THRESHOLDS[1],
-        help_text="With PREFIX_AWARE: requests in flight on an instance, 1 to 1024, from which on others get what "
+    concurrency_threshold = prefix_aware_number(
+        THRESHOLDS,
+        "With PREFIX_AWARE: requests in flight on an instance, 1 to 1024, from which on others get what "
         "comes next. About what an engine computes side by side.",
     )
 

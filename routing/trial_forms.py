@@ -15,7 +15,7 @@ from routing.domain.policies import (
     RoutingStrategy,
     policy_document,
 )
-from routing.forms import StrategyForm
+from routing.forms import StrategyForm, prefix_aware_number
 from routing.services.replays import MOST_INSTANCES, MOST_ROUTERS, Asked
 
 _PATHS = (
@@ -47,12 +47,8 @@ class ReplayForm(StrategyForm):
     strategy = forms.ChoiceField(
         required=False, choices=[_AS_IT_IS, *((one.value, one.value) for one in RoutingStrategy)]
     )
-    prefix_length = forms.IntegerField(
-        required=False, min_value=PREFIX_LENGTHS[0], max_value=PREFIX_LENGTHS[1], help_text="With PREFIX_AWARE."
-    )
-    concurrency_threshold = forms.IntegerField(
-        required=False, min_value=THRESHOLDS[0], max_value=THRESHOLDS[1], help_text="With PREFIX_AWARE."
-    )
+    prefix_length = prefix_aware_number(PREFIX_LENGTHS, "With PREFIX_AWARE.")
+    concurrency_threshold = prefix_aware_number(THRESHOLDS, "With PREFIX_AWARE.")
     adaptive_depth = forms.ChoiceField(
         required=False,
         choices=[_AS_IT_IS, ("on", "Pass over beginnings that everybody sends"), ("off", "Exactly the prefix length")],

@@ -26,6 +26,19 @@ class Parameter:
     def kind(self) -> type:
         return type(self.default)
 
+    @property
+    def wanted(self) -> str:
+        """What a value is to be, for people."""
+        if self.kind is int:
+            return whole_number(self.least, self.most)
+        if self.kind is float:
+            return f"from {self.least:g} to {self.most:g}"
+        return "the name of a header, or empty" if self.kind is str else "true or false"
+
+
+def whole_number(least: int, most: int) -> str:
+    return f"a whole number from {least} to {most}"
+
 
 def _parameter(default: Any, said: str, least: Any = 0, most: Any = 0) -> Any:
     return field(default=default, metadata={"said": said, "least": least, "most": most})

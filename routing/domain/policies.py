@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from routing.domain.extensions import HEADER_CHARACTERS, PARAMETERS, Parameter, RoutingExtensions
+from routing.domain.extensions import HEADER_CHARACTERS, PARAMETERS, Parameter, RoutingExtensions, whole_number
 
 PREFIX_LENGTHS = (1024, 65536)
 THRESHOLDS = (1, 1024)
@@ -87,6 +87,10 @@ def read_policy(document: Mapping[str, Any]) -> RoutingPolicy:
     if spelled is not None and "RoutingStrategy" not in document:
         document = _from_spelling(document, spelled, problems)
         notes = (MAPPED[str(spelled)],) if str(spelled) in MAPPED else ()
+    if {"RoutingStrategy", "routingStrategy"} <= document.keys():
+        detail = "it is HyperPod's name for RoutingStrategy: give one of the two"
+        problems.append(PolicyProblem("routingStrategy", "routing:policy:given-twice", detail))
+        document = {name: value for name, value in document.items() if name != "routingStrategy"}
     for name in sorted(set(document) - {"RoutingStrategy", "PrefixAwareRoutingConfig", "RoutingExtensions"}):
         problems.append(PolicyProblem(name, "routing:policy:unknown-field", "no such field; check its spelling"))
     strategy = _strategy(document.get("RoutingStrategy", RoutingStrategy.RANDOM), problems)
@@ -154,7 +158,7 @@ def _whole(
     if number is None:
         problems.append(PolicyProblem(f"{within}.{name}", "routing:policy:required", f"{low} to {high}"))
     elif type(number) is not int or not low <= number <= high:
-        detail = f"a whole number from {low} to {high}, not {number!r:.40}"
+        detail = f"{whole_number(low, high)}, not {number!r:.40}"
         problems.append(PolicyProblem(f"{within}.{name}", "routing:policy:out-of-range", detail))
     else:
         return number
@@ -184,13 +188,13 @@ def _wanted(one: Parameter, given: object) -> str:
     """What it is to be, "" where it is that. True is no number."""
     if one.kind is int:
         fits = type(given) is int and one.least <= given <= one.most
-        return "" if fits else f"a whole number from {one.least} to {one.most}"
-    if one.kind is float:
+    elif one.kind is float:
         fits = type(given) in (int, float) and one.least <= given <= one.most
-        return "" if fits else f"from {one.least:g} to {one.most:g}"
-    if one.kind is str:
-        return "" if isinstance(given, str) and _header(given) else "the name of a header, or empty"
-    return "" if isinstance(given, bool) else "true or false"
+    elif one.kind is str:
+        fits = isinstance(given, str) and _header(given)
+    else:
+        fits = isinstance(given, bool)
+    return "" if fits else one.wanted
 
 
 def _header(value: str) -> bool:

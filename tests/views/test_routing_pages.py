@@ -174,6 +174,7 @@ def test_the_form_sets_what_it_shows_and_leaves_a_number_that_is_not_wanted_out(
     assert "is in force as version 2" in text(olga, place)
     shown = text(olga, f"{place}/change")
     assert 'value="262144"' in shown and 'value="90"' in shown
+    assert shown.count("(needed with PREFIX_AWARE)") == 2 and shown.count("(optional)") > 5
 
 
 def test_it_is_tried_before_it_is_set(olga: Client, place: str) -> None:
@@ -187,19 +188,19 @@ def test_it_is_tried_before_it_is_set(olga: Client, place: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"strategy": "PREFIX_AWARE", "prefix_length": "1000"}, "greater than or equal to 1024"),
+        ({"strategy": "PREFIX_AWARE", "prefix_length": "1000"}, "a whole number from 1024 to 65536"),
         ({"strategy": "PREFIX_AWARE", "prefix_length": ""}, "1024 to 65536"),
-        ({"strategy": "PREFIX_AWARE", "concurrency_threshold": "many"}, "Enter a whole number"),
-        ({"strategy": "FASTEST"}, "Select a valid choice"),
+        ({"strategy": "PREFIX_AWARE", "concurrency_threshold": "many"}, "a whole number from 1 to 1024"),
+        ({"strategy": "FASTEST"}, "one of RANDOM, LEAST_OUTSTANDING_REQUESTS, PREFIX_AWARE"),
         ({"strategy": "PREFIX_AWARE", "inspect_bodies": False}, "or name a key_header"),
         ({"key_header": "x request id"}, "the name of a header"),
         ({"key_header": "X-Request-ID"}, "the name of a header"),
-        ({"hot_fraction": "nan"}, "Enter a number"),
-        ({"body_bytes": "12"}, "greater than or equal to 1024"),
-        ({"first_byte_seconds": "0"}, "greater than or equal to 1"),
-        ({"unanswered_threshold": "-1"}, "greater than or equal to 0"),
-        ({"queue_requests": "4097"}, "less than or equal to 4096"),
-        ({"queue_seconds": "0"}, "greater than or equal to 1"),
+        ({"hot_fraction": "nan"}, "from 0.05 to 1"),
+        ({"body_bytes": "12"}, "a whole number from 1024 to 67108864"),
+        ({"first_byte_seconds": "0"}, "a whole number from 1 to 3600"),
+        ({"unanswered_threshold": "-1"}, "a whole number from 0 to 1024"),
+        ({"queue_requests": "4097"}, "a whole number from 0 to 4096"),
+        ({"queue_seconds": "0"}, "a whole number from 1 to 600"),
         ({"queue_when_saturated": True, "queue_requests": "0"}, "at least one request must be allowed to wait"),
     ],
 )

@@ -64,6 +64,14 @@ def test_prefix_aware_needs_both_parameters(value: object) -> None:
     assert refused({"RoutingStrategy": "PREFIX_AWARE"}) == [("PrefixAwareRoutingConfig", "required")]
 
 
+@pytest.mark.parametrize("spelled", ["prefixaware", "nonsense", 7, None])
+def test_a_strategy_is_given_once_whatever_it_is_called(spelled: object) -> None:
+    document = {"RoutingStrategy": "RANDOM", "routingStrategy": spelled}
+    assert refused(document) == [("routingStrategy", "given-twice")]
+    with pytest.raises(PolicyRefused, match="give one of the two"):
+        read_policy(document)
+
+
 def test_everything_wrong_is_said_at_once() -> None:
     document = prefix(PrefixLength=1, Depth=3) | {"Speed": 1, "RoutingExtensions": {"hot_fraction": 7, "x": 1}}
     assert refused(document) == [
