@@ -37,6 +37,14 @@ class NotFound(GatewayError):
     """No such object (or the node's uid is another one now)."""
 
 
+class NoNamespace(NotFound):
+    """Not even the namespace of the object is there."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(f"The namespace {namespace} is not there.")
+        self.namespace = namespace
+
+
 class Unreachable(GatewayError):
     """No answer: connection refused, timed out, 5xx."""
 

@@ -16,7 +16,7 @@ from caches.models import Pin, Rollout
 from caches.services.endpoints.documents import endpoint_apply_step, manifest_read
 from controlplane.accounts.models import Scope, User
 from controlplane.audit.models import AuditEvent
-from controlplane.clusters.gateway import Conflict, GatewayError, Refused
+from controlplane.clusters.gateway import Conflict, GatewayError, NoNamespace, Refused
 from controlplane.clusters.models import Cluster
 from controlplane.errors import Invalid
 from controlplane.operations.models import Operation
@@ -234,7 +234,8 @@ def test_a_document_is_applied_by_the_worker(served: EndpointWorld, rollouts_api
     ("error", "code", "words"),
     [
         (Conflict("spec.worker.image", ("kubectl-edit",)), "endpoint:user:held-by-others", "kubectl-edit holds"),
-        (Refused("no such namespace"), "endpoint:cluster:refused", "no such namespace"),
+        (Refused("no such kind"), "endpoint:cluster:refused", "no such kind"),
+        (NoNamespace("nosuch"), "endpoint:cluster:no-namespace", "The namespace nosuch is not there."),
     ],
 )
 def test_what_the_cluster_refuses_is_the_operations_error(

@@ -13,6 +13,7 @@ from controlplane.clusters.gateway import (
     Forbidden,
     GatewayError,
     Gone,
+    NoNamespace,
     NotFound,
     Refused,
     Throttled,
@@ -33,6 +34,14 @@ def refused(status: int, document: object = None, *, path: str = NODES, **header
 def conflict_between(*causes: tuple[str, str]) -> dict[str, Any]:
     rows = [{"reason": "FieldManagerConflict", "field": field, "message": message} for field, message in causes]
     return {"kind": "Status", "reason": "Conflict", "message": "Apply failed", "details": {"causes": rows}}
+
+
+def test_a_namespace_that_is_not_there_is_named_and_nothing_else() -> None:
+    said = {"message": 'namespaces "nosuch" not found', "details": {"name": "nosuch", "kind": "namespaces"}}
+    error = refused(404, said, path="/apis/apps/v1/namespaces/nosuch/deployments/a")
+    assert type(error) is NoNamespace and str(error) == "The namespace nosuch is not there."
+    assert type(refused(404, said, path="/api/v1/namespaces/nosuch")) is NotFound, "the object itself was asked for"
+    assert type(refused(404, {"details": "odd"}, path="/apis/apps/v1/namespaces/nosuch/x")) is NotFound
 
 
 @pytest.mark.parametrize(

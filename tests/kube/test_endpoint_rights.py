@@ -170,7 +170,7 @@ def test_the_pages_account_asks_what_a_document_would_do_and_changes_nothing(gua
             assert in_the_way == "Problem", "a Service too"
         nowhere = {**CONFIG, "metadata": {"name": "chat-small", "namespace": "nobodys"}}
         assert asked(nowhere)["object"] == ("Problem", asked(nowhere)["object"][1])
-        assert 'namespaces "nobodys" not found' in asked(nowhere)["object"][1]
+        assert "The namespace nobodys is not there. Create it" in asked(nowhere)["object"][1]
         wrong = {**CONFIG, "spec": {**CONFIG["spec"], "replicas": "two"}}
         assert asked(wrong)["object"][0] == "Problem" and "replicas" in asked(wrong)["object"][1], asked(wrong)
         assert guarded.admin.get(f"{API}/{names.CONFIGS}")["items"] == [], "nothing was stored"

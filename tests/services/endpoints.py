@@ -53,6 +53,7 @@ class ServingGateway(LocalGateway):
         self.caches_set: list[tuple[EndpointName, str, Mapping[str, Any]]] = []
         self.applied: list[Mapping[str, Any]] | None = None  # documents, where it takes any
         self.problem: GatewayError | None = None
+        self.document_problem: GatewayError | None = None  # what it says of documents alone
         self.secrets: dict[tuple[str, str], dict[str, str]] = {}  # by namespace and name
         self.secrets_allowed = True
         self.secrets_read = 0
@@ -69,6 +70,8 @@ class ServingGateway(LocalGateway):
         if self.applied is None:
             return super().apply_endpoint(document, dry_run=dry_run)
         self._answer()
+        if self.document_problem is not None:
+            raise self.document_problem
         self.applied.append(document)
 
     def set_endpoint_cache(self, of: EndpointName, uid: str, config: Mapping[str, Any]) -> None:

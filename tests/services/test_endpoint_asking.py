@@ -21,7 +21,7 @@ from caches.services.endpoints.asking import (
 )
 from caches.services.endpoints.preview import EndpointPreview, endpoint_preview
 from controlplane.clusters.endpoints import EndpointOwner, WorkloadStatus
-from controlplane.clusters.gateway import Conflict, Forbidden, GatewayError, NotFound, Refused
+from controlplane.clusters.gateway import Conflict, Forbidden, GatewayError, NoNamespace, NotFound, Refused
 from controlplane.clusters.models import Cluster, ClusterType
 from controlplane.errors import HearthError, Permanent, Transient
 from tests.domain.endpoints import GONE, config
@@ -128,7 +128,12 @@ def test_each_kind_of_failure_is_an_answer(error: HearthError | GatewayError, an
         (Refused("spec.x is not allowed"), Answer.PROBLEM, "spec.x is not allowed"),
         (Refused("The API server does not allow this: 403 exceeded quota: few"), Answer.PROBLEM, "exceeded quota"),
         (Conflict("spec.image", ("kubectl",)), Answer.PROBLEM, "kubectl holds fields"),
-        (NotFound('namespaces "default" not found'), Answer.PROBLEM, "not found"),
+        (NotFound("the kind is not there"), Answer.PROBLEM, "is not there"),
+        (
+            NoNamespace("default"),
+            Answer.PROBLEM,
+            "The namespace default is not there. Create it (kubectl create namespace default), or name another one",
+        ),
     ],
 )
 def test_what_the_api_server_says_of_a_document(
@@ -138,6 +143,39 @@ def test_what_the_api_server_says_of_a_document(
     gateway.applied, gateway.problem = [], problem
     found = object_question(gateway, config())()
     assert found.answer is answer and words in found.said and gateway.applied == []
+
+
+def test_nothing_is_asked_of_a_namespace_that_is_not_there(asked: EndpointWorld) -> None:
+    """Rights are looked at first, and a role that is bound nowhere would be no help."""
+    asked.version()
+    asked.gateway.document_problem, asked.gateway.problem = NoNamespace("default"), None
+    found, said = previewed(asked)
+    assert said["object"][0] == "Problem" and "deployment" not in said and "service" not in said
+    assert [one.why for one in found.obstacles] == [said["object"][1]]
+
+
+@pytest.mark.parametrize(
+    ("account", "role"),
+    [
+        ("system:serviceaccount:hearth-system:hearth-web", "role hearth-web-deployments, bound in default to hearth-"),
+        (
+            "system:serviceaccount:hearth-system:hearth",
+            "The account hearth-system:hearth, as which Hearth's pages ask, may not. The roles hearth-endpoints and "
+            "hearth-services, bound in default to hearth-system:hearth, let it",
+        ),
+        ("ops@example.com", "bound in default to ops@example.com, let it"),
+    ],
+)
+def test_the_role_is_named_that_the_asking_account_lacks(account: str, role: str, tmp_path: Path) -> None:
+    """Where pages and worker share an account, a role for the pages' own one changes nothing."""
+    gateway = ServingGateway(tmp_path)
+    gateway.problem = Forbidden(f'GET /x: 403 deployments.apps "a" is forbidden: User "{account}" cannot get resource')
+    for question in (
+        deployment_question(gateway, "default", "a", known=False),
+        service_question(gateway, "default", "a"),
+    ):
+        found = question()
+        assert found.answer is Answer.UNKNOWN and role in found.said
 
 
 def test_a_deployment_of_an_endpoint_is_no_obstacle(tmp_path: Path) -> None:

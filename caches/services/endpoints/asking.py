@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from caches.services.connections import connection_source
-from caches.services.endpoints.refusals import held_by_others
+from caches.services.endpoints.refusals import create_namespace, held_by_others, may_not_ask
 from caches.services.endpoints.versions import Place
 from caches.services.images.resolver import ImageResolver, ResolvedImage
 from controlplane.clusters.endpoints import EndpointOwner
@@ -22,6 +22,7 @@ from controlplane.clusters.gateway import (
     Conflict,
     Forbidden,
     GatewayError,
+    NoNamespace,
     NotApplicable,
     NotFound,
     Refused,
@@ -45,12 +46,13 @@ class Answer(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Reply:
     """``said``: a sentence for people. ``held_by``: who writes the fields that would change. ``image``: what an image
-    is that nobody registered yet."""
+    is that nobody registered yet. ``nowhere``: the namespace is not there."""
 
     answer: Answer
     said: str
     held_by: tuple[str, ...] = ()
     image: ResolvedImage | None = None
+    nowhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Finding:
     said: str
     held_by: tuple[str, ...] = ()
     image: ResolvedImage | None = None
+    nowhere: bool = False
 
 
 Question = Callable[[], Reply]
@@ -81,7 +84,7 @@ def unknown(said: object) -> Reply:
 
 
 def found(about: str, reply: Reply) -> Finding:
-    return Finding(about, reply.answer, reply.said, reply.held_by, reply.image)
+    return Finding(about, reply.answer, reply.said, reply.held_by, reply.image, reply.nowhere)
 
 
 def words_of(error: HearthError) -> str:
@@ -137,10 +140,13 @@ def object_question(gateway: ClusterGateway, document: Mapping[str, Any]) -> Que
             gateway.apply_endpoint(document, dry_run=True)
         except Conflict as error:
             return problem(held_by_others(error), error.managers)
-        except (NotFound, NotApplicable) as error:
+        except NoNamespace as error:
+            return replace(problem(f"{error} {create_namespace(error.namespace)}"), nowhere=True)
+        except Forbidden:
+            said = "Hearth's pages may not ask this; its worker does when the document is applied."
+            return unknown(f"{said} What deploy/endpoints brings lets them.")
+        except (NotFound, NotApplicable, Refused) as error:
             return problem(error)
-        except Refused as error:
-            return _refused(error, "What deploy/endpoints brings lets them.")
         return fine("The API server would take the document.")
 
     return question
@@ -152,8 +158,10 @@ def deployment_question(gateway: ClusterGateway, namespace: str, name: str, *, k
     def question() -> Reply:
         try:
             work = gateway.workload_status(namespace, name)
+        except Forbidden as error:
+            return unknown(may_not_ask(error, namespace))
         except (Refused, NotApplicable) as error:
-            return _refused(error, _granted(namespace))
+            return problem(error)
         if work is None:
             return fine(f"No Deployment is called {namespace}/{name} yet.")
         numbers = f"{work.available} of {work.wanted} replicas serve"
@@ -172,8 +180,10 @@ def service_question(gateway: ClusterGateway, namespace: str, name: str) -> Ques
     def question() -> Reply:
         try:
             ours = gateway.service_is_ours(namespace, name)
+        except Forbidden as error:
+            return unknown(may_not_ask(error, namespace))
         except (Refused, NotApplicable) as error:
-            return _refused(error, _granted(namespace))
+            return problem(error)
         if ours is None:
             return fine(f"No Service is called {namespace}/{name} yet.")
         if ours:
@@ -219,14 +229,3 @@ def source_question(place: Place) -> Question:
         return fine(f"{place.connection.name} reads {uri}.")
 
     return question
-
-
-def _granted(namespace: str) -> str:
-    return f"The role hearth-web-deployments, bound in {namespace}, lets them (docs/tutorial.md, step 4)."
-
-
-def _refused(error: GatewayError, granted: str) -> Reply:
-    """``granted``: what would give the right to ask."""
-    if not isinstance(error, Forbidden):
-        return problem(error)
-    return unknown(f"Hearth's pages may not ask this; its worker does when the document is applied. {granted}")

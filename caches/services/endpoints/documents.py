@@ -15,12 +15,12 @@ from caches.domain.endpoints.specs import EndpointReading, EndpointSpec, read_en
 from caches.models import Rollout
 from caches.selectors.image_demand import held_reference
 from caches.services.endpoints.cache import cache_apply
-from caches.services.endpoints.refusals import held_by_others
+from caches.services.endpoints.refusals import create_namespace, held_by_others
 from controlplane.audit.services import Actor, audit_write
-from controlplane.clusters.gateway import Conflict, GatewayError, NotApplicable, NotFound, Refused
+from controlplane.clusters.gateway import Conflict, GatewayError, NoNamespace, NotApplicable, NotFound, Refused
 from controlplane.clusters.models import Cluster
 from controlplane.clusters.registry import gateway_for
-from controlplane.errors import Clash, FieldError, HearthError, Invalid, Permanent, Transient
+from controlplane.errors import Clash, FieldError, HearthError, Invalid, Missing, Permanent, Transient
 from controlplane.operations.models import FINAL_STATES, Operation, OperationKind, OperationState
 from controlplane.operations.services import (
     operation_acknowledge,
@@ -185,6 +185,9 @@ def endpoint_apply_step(*, operation_id: UUID) -> bool:
             held_by_others(error),
             next_step="Change them where they are kept, for instance with kubectl apply; nothing is taken by force.",
         )
+    except NoNamespace as error:
+        step = create_namespace(error.namespace)
+        problem = Missing("endpoint:cluster:no-namespace", str(error), next_step=step)
     except (Refused, NotApplicable, NotFound) as error:
         problem = Permanent("endpoint:cluster:refused", str(error)[:500], next_step="Correct what the cluster names.")
     except GatewayError as error:

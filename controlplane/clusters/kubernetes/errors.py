@@ -14,6 +14,7 @@ from controlplane.clusters.gateway import (
     Forbidden,
     GatewayError,
     Gone,
+    NoNamespace,
     NotFound,
     Refused,
     Throttled,
@@ -101,7 +102,9 @@ def _message(document: Mapping[str, Any], body: bytes) -> str:
 def _not_found(document: Mapping[str, Any], path: str, said: str) -> NotFound:
     # The server says "the server could not find the requested resource" for a type, and names an object otherwise.
     details = document.get("details")
-    named = isinstance(details, dict) and details.get("name")
+    named = details.get("name") if isinstance(details, dict) else None
+    if isinstance(details, dict) and details.get("kind") == "namespaces" and f"/namespaces/{named}/" in path:
+        return NoNamespace(str(named))
     if f"/apis/{GROUP}/" in path and not named:
         return NotFound(f"Hearth's resource definitions are not installed in this cluster (deploy/base/crds). {said}")
     return NotFound(said)
