@@ -15,6 +15,7 @@ from caches.services.launches import assembly as launch_assembly
 from caches.services.launches import counts as launch_counts
 from caches.services.launches import logs as launch_logs
 from caches.services.launches import trials as launch_trials
+from caches.services.launches.retiming import launches_retime
 from caches.services.loop import rounds as loop
 from caches.services.webhooks import announcing as webhooks
 from controlplane.celery import publish
@@ -120,6 +121,7 @@ def launches_round() -> None:
     """What observers reported since the last one; a backlog is worked off in several rounds, side by side."""
     launch_assembly.launches_recheck(now=timezone.now())
     launch_assembly.launches_assemble(limit=LAUNCHES_A_ROUND)
+    launches_retime()
     launch_counts.hours_count()
 
 

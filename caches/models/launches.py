@@ -9,6 +9,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from caches.domain.launches.labels import unmeasured
+from caches.domain.launches.timeline import RULE
 from caches.domain.launches.words import (
     TRIAL_NAMES,
     TRIAL_PREFIX,
@@ -78,6 +79,8 @@ class Launch(Row):
     clock_shift_seconds = models.FloatField(default=0)
     phase_seconds = ArrayField(models.FloatField(null=True), size=7, default=list)
     phases = models.JSONField(default=list, help_text="state, seconds, observer and pieces of each phase")
+    # 1 in the database: what processes of the version before write.
+    rule = models.PositiveSmallIntegerField(default=RULE, db_default=1, help_text="which one the phases follow")
 
     class Meta:
         ordering = [models.F("began_at").desc(nulls_last=True), "-id"]
@@ -99,6 +102,7 @@ class Launch(Row):
             models.Index(fields=["pool_name", "event_class", "id"], name="caches_launch_part_pool"),
             models.Index(fields=["endpoint_name", "event_class", "id"], name="caches_launch_part_endpoint"),
             models.Index(fields=["began_at", "id"], name="caches_launch_trials", condition=_NAMED_SO),
+            models.Index(fields=["began_at"], name="caches_launch_rule", condition=models.Q(rule__lt=RULE)),
             models.Index(fields=["stale_at"], name="caches_launch_stale", condition=models.Q(stale_at__isnull=False)),
             models.Index(
                 fields=["ended_at"], name="caches_launch_lost", condition=models.Q(end_reason__in=NODE_LOST_REASONS)

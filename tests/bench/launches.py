@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import connection
 
+from caches.domain.launches.timeline import RULE
 from caches.domain.launches.words import Phase
 from caches.models import Launch, LaunchHour, LaunchObservation
 from controlplane.clusters.models import Cluster
@@ -70,7 +71,7 @@ _LAUNCHES = f"""
            (id, created_at, updated_at, cluster_id, pod_uid, container, restart_count, began_at, pod_name, node_name,
             pool_name, endpoint_name, digest, version_name, state, event_class, weights, image, miss_reason,
             first_on_node, node_age_seconds, reached, started_at, ready_at, served_at, ended_at, end_reason,
-            ready_seconds, total_seconds, unknown_seconds, clock_shift_seconds, phase_seconds, phases)
+            ready_seconds, total_seconds, unknown_seconds, clock_shift_seconds, phase_seconds, phases, rule)
     SELECT id, began, began, %(cluster)s::uuid, 'uid-' || number, 'server', 0, began, 'default/chat-' || number,
            'node-' || number %% 400, 'pool-' || (version + (r1 < 0.3)::int) %% {POOLS},
            CASE WHEN number %% 1000 = 0 THEN 'local/trial-' || left(md5((number / 20000)::text), 8)
@@ -83,7 +84,7 @@ _LAUNCHES = f"""
            CASE WHEN ready THEN took END, took, took * 0.2, 0,
            ARRAY[took * 0.05, NULL, took * 0.3, took * 0.15, took * 0.25, took * 0.05, NULL],
            replace(replace('{PHASES}', 'AT', to_char(began, 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"')), 'TOOK',
-                   round((took / 7)::numeric, 3)::text)::jsonb
+                   round((took / 7)::numeric, 3)::text)::jsonb, {RULE}
       FROM (SELECT *, exp(CASE WHEN hit THEN 3.0 ELSE 6.0 END + 0.4 * normal) AS took,
                    floor(r2 * r2 * {VERSIONS})::int AS version,
                    (ARRAY['WarmPodRestart', 'ColdPodOnWarmNode', 'PodOnNewNode', 'NewModelVersion',

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from caches.domain.launches.labels import Circumstances, classify, image_label, miss_reason, weights_label
 from caches.domain.launches.observations import Observation
-from caches.domain.launches.timeline import PhaseTime, assemble
+from caches.domain.launches.timeline import RULE, PhaseTime, Timeline, assemble
 from caches.models import Launch, LaunchHour
 from caches.selectors.launches.circumstances import Start, circumstances_of, fact, scheduled_at, surroundings_of
 from caches.selectors.launches.dependents import wrong_beside, wrong_lately
@@ -108,9 +108,15 @@ def _row(start: Start, seen: Sequence[Observation], circumstances: Circumstances
         "unknown_seconds": timeline.unknown_seconds,
         "clock_shift_seconds": timeline.clock_shift_seconds,
         "phase_seconds": [one.seconds for one in timeline.phases],
-        "phases": [_phase(one) for one in timeline.phases],
+        "phases": phase_rows(timeline),
+        "rule": RULE,
         **_label_fields(start, seen, circumstances),
     }
+
+
+def phase_rows(timeline: Timeline) -> list[dict[str, Any]]:
+    """Launch.phases."""
+    return [_phase(one) for one in timeline.phases]
 
 
 def _phase(one: PhaseTime) -> dict[str, Any]:

@@ -87,6 +87,7 @@ def _launch(key: UUID, item: Sighting, now: datetime) -> Launch:
         container=item.container,
         restart_count=item.restart_count,
         began_at=min(began, now),
+        rule=0,  # nothing follows from anything yet
     )
 
 

@@ -21,6 +21,7 @@ _TYPES = {
     "float8": ("ready_seconds", "total_seconds", "unknown_seconds", "clock_shift_seconds", "node_age_seconds"),
     "uuid": ("node_id", "endpoint_id", "version_id"),
     "boolean": ("first_on_node",),
+    "int2": ("rule",),
     "float8[]": ("phase_seconds",),
     "jsonb": ("phases",),
 }  # fmt: skip
