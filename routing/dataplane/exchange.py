@@ -11,7 +11,7 @@ from routing.dataplane.answers import KnownAnswer
 from routing.dataplane.fleet import Instance, Lease
 from routing.dataplane.heads import LAST_CHUNK, Header, chunk, head_end, passed_on, request_start, response_head
 from routing.dataplane.known import Match
-from routing.dataplane.queued import Queued
+from routing.dataplane.queued import MOST_CUT, Queued
 from routing.dataplane.refusals import CROWDED, NOBODY, is_crowded, too_slow
 from routing.dataplane.routes import Models, Refusal, Request, Route, meant
 from routing.dataplane.telling import Ear
@@ -347,6 +347,8 @@ class Exchange(Queued):
                 return
         else:
             self._failed(instance, Failure.CONNECT)
+        if self._lost.cut >= MOST_CUT and self._lost.waited_after >= 0:
+            self._candidates = ()  # others came since it waited, and it brings them down as well
         self._next()
 
     def flush(self) -> None:

@@ -147,6 +147,21 @@ async def test_a_request_that_brings_instances_down_is_not_brought_to_all_there_
         assert [len(one.calls) for one in here.engines] == [1] * MOST_CUT
 
 
+@run
+async def test_nor_to_several_that_come_together() -> None:
+    async def dies(call: Call) -> None:
+        call.writer.transport.abort()
+
+    async with world(dies) as here:
+        publish(here, *here.engines)
+        [wire] = await asking(here)
+        await until(lambda: queued(here) == 1, "it waits")
+        here.engines += [await Engine(dies).start() for _ in range(MOST_CUT)]
+        publish(here, *here.engines[1:])
+        assert code(await wire.reply()) == "routing:instances:unreachable"
+        assert sum(len(one.calls) for one in here.engines) == MOST_CUT and here.in_flight() == {}
+
+
 @pytest.mark.parametrize("queue", [{"unreached": False}, {"requests": 0}])
 def test_without_a_queue_or_anybody_who_comes_it_is_told_at_once(queue: dict[str, Any]) -> None:
     @run
