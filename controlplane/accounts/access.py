@@ -116,7 +116,8 @@ def _active(user: User) -> bool:
 def _grants(user: User) -> Sequence[RoleGrant]:
     if user.is_superuser:
         return [RoleGrant(role=Role.ADMIN, target="")]
-    prefetch_related_objects([user], "role_grants")
+    if "role_grants" not in getattr(user, "_prefetched_objects_cache", ()):  # even to find that out it takes long
+        prefetch_related_objects([user], "role_grants")
     return list(user.role_grants.all())
 
 
