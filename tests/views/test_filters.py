@@ -150,22 +150,20 @@ def test_it_orders_the_rows_as_the_head_says(stage: Stage, victor: Client) -> No
         assert up == sorted(up) and down == sorted(down, reverse=True) and len(up) > 1, address
 
 
-@pytest.mark.parametrize("asked", ["nonsense", "-nonsense", "--name", "digest", "pk", "node__cluster__name", "%00x"])
-def test_it_falls_back_to_its_own_order_when_the_address_asks_for_none(
-    asked: str, stage: Stage, victor: Client
-) -> None:
-    for name, make in PAGES.items():
-        if name in ("search", "pool", "node", "version"):
-            continue
-        path = make(stage)
-        path += "&" if "?" in path else "?"
-        for table in TABLES[name]:
-            usual = json.loads(victor.get(f"{path}format=json&table={table}").content)["rows"]
-            odd = victor.get(f"{path}format=json&table={table}&sort={asked}&osort={asked}&esort={asked}&csort={asked}")
-            if asked.startswith("%00"):
-                assert odd.status_code == 400
-            else:
-                assert json.loads(odd.content)["rows"] == usual, (name, table)
+NO_ORDERS = ("nonsense", "-nonsense", "--name", "digest", "pk", "node__cluster__name")
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if name not in ("search", "pool", "node", "version")])
+def test_it_falls_back_to_its_own_order_when_the_address_asks_for_none(name: str, stage: Stage, victor: Client) -> None:
+    path = PAGES[name](stage)
+    path += "&" if "?" in path else "?"
+    for table in TABLES[name]:
+        own = f"{path}format=json&table={table}"
+        usual = json.loads(victor.get(own).content)["rows"]
+        for asked in NO_ORDERS:
+            odd = victor.get(f"{own}&sort={asked}&osort={asked}&esort={asked}&csort={asked}")
+            assert json.loads(odd.content)["rows"] == usual, (table, asked)
+        assert victor.get(f"{own}&sort=%00x&osort=%00x&esort=%00x&csort=%00x").status_code == 400, table
 
 
 ODD_PAGES = ["0", "-1", "99999999999999999999", "x", "²", "1.5", "", "%F0%9F%94%A5"]
