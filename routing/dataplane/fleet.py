@@ -133,23 +133,27 @@ class Variant:
         self._ejected: dict[str, float] = before._ejected if before else {}
         prefix_aware = config.policy.strategy is RoutingStrategy.PREFIX_AWARE
         self.avoids_waits = prefix_aware and config.policy.extensions.avoid_waits
-        self._routers = routers
+        self._hears, self._routers = prefix_aware, routers
         there = {name for name, one in self.instances.items() if earlier.get(name) is one}
         for name in self._ejected.keys() - there:
             del self._ejected[name]  # gone, or another one by now
         self.know(known)
+        if not self._hears:
+            self.hear(NOTHING)
 
     def know(self, known: int) -> None:
         """So many router processes count together, this one among them."""
         parameters, routers = self.config.policy.prefix_aware, self._routers
         self._threshold = local_threshold(parameters.concurrency_threshold, routers, known) if parameters else 0
         self._most_unanswered = local_share(self.config.policy.extensions.unanswered_threshold, routers, known)
-        self._alone = known >= routers
+        self._alone, self._told = known >= routers, self._hears and known > 1
         self._well = self._situation(self._draining)  # nearly always
         self._now = self._well
 
     def hear(self, part: Part) -> None:
-        """What the others have on their way, in place of what they had."""
+        """What the others have on their way, in place of what they had. Of another strategy than PREFIX_AWARE every
+        router goes by its own part: all would choose the one that all were told is least busy."""
+        part = part if self._hears else NOTHING
         if part == self.others:
             return
         before, self.others = self.others, part
@@ -181,7 +185,7 @@ class Variant:
         return Situation(
             self.config.policy, self._members, self.config.hot, away, self.in_flight, self._threshold, self.unanswered,
             self._most_unanswered, self.pending if self.avoids_waits else None,
-            self.places if self.avoids_waits else None, self._alone,
+            self.places if self.avoids_waits else None, self._alone, self._told,
         )  # fmt: skip
 
     def audience(self, tenant: str, model: str) -> Audience:

@@ -71,7 +71,8 @@ class Situation:
     ``unanswered``: how many of those in flight have had no answer yet; ``unanswered_threshold`` of them send the next
     one elsewhere, 0 for no such bound. ``pending``: how many bytes (or tokens: only their ratio counts) those are;
     None where that does not count. ``places``: where keys went last; whoever decides tells it, see ``placed``.
-    ``alone``: there is no router that is not heard, so what is known here is all there is.
+    ``alone``: there is no router that is not heard, so what is known here is all there is. ``hears``: a part of it is
+    other routers', and a moment old.
     """
 
     policy: RoutingPolicy
@@ -85,6 +86,7 @@ class Situation:
     pending: Mapping[str, int] | None = None
     places: Places | None = None
     alone: bool = True
+    hears: bool = False
     able: Ranking = field(init=False, repr=False, compare=False)
     times: Mapping[float, float] = field(init=False, repr=False, compare=False)
 
@@ -263,11 +265,15 @@ def _least_busy(situation: Situation, draw: int, outcome: Outcome, key: Key | No
 
     Under PREFIX_AWARE what waits comes first where that counts: what is being answered makes nobody wait."""
     in_flight, weights, pending = situation.in_flight or {}, situation.able.weights, situation.pending
-    ranked = situation.able.drawn(draw)
+    ranked, rest = situation.able.drawn(draw), tuple[str, ...]()
+    if situation.hears:
+        # Whoever all were told is idle would get what comes to all of them: of two drawn ones the less busy does.
+        ranked, rest = ranked[:2], ranked[2:]
     if pending and outcome in (Outcome.ALL_HOT, Outcome.NO_KEY):
         ranked = tuple(
             sorted(ranked, key=lambda one: (pending.get(one, 0) / weights[one], in_flight.get(one, 0) / weights[one]))
         )
     elif in_flight:
         ranked = tuple(sorted(ranked, key=lambda one: in_flight.get(one, 0) / weights[one]))
+    ranked += rest
     return Decision(ranked[0], outcome, key, ranked)

@@ -117,7 +117,7 @@ class Replay:
         self._engines = {one.id: EngineModel(shape or EngineShape()) for one in members}
         parameters = policy.prefix_aware
         self._limit = parameters.prefix_length if parameters else 0
-        self._told = told and routers > 1 and policy.strategy is not RoutingStrategy.RANDOM
+        self._told = told and routers > 1 and policy.strategy is RoutingStrategy.PREFIX_AWARE
         known = routers if self._told else 1
         self._threshold = local_threshold(parameters.concurrency_threshold, routers, known) if parameters else 0
         self._draws = random.Random(seed)
@@ -263,5 +263,5 @@ class Replay:
     ) -> Situation:
         return Situation(
             self._policy, self._members, self._hot.digests, frozenset(), in_flight, self._threshold, unanswered,
-            self._most_unanswered, pending if places is not None else None, places, self._alone,
+            self._most_unanswered, pending if places is not None else None, places, self._alone, self._told,
         )  # fmt: skip

@@ -14,7 +14,14 @@ import redis
 from routing.domain.expositions import read_samples
 from tests.dataplane.engines import Call, Engine
 from tests.dataplane.test_process import process, told
-from tests.dataplane.world import LEAST, SECRET, Wire, chat, request, until
+from tests.dataplane.world import SECRET, Wire, chat, request, until
+
+PATH = "/v1/chat/completions"
+ONE_EACH = {
+    "RoutingStrategy": "PREFIX_AWARE",
+    "PrefixAwareRoutingConfig": {"PrefixLength": 1024, "ConcurrencyThreshold": 1},
+    "RoutingExtensions": {"avoid_waits": False},
+}
 
 
 def asked_of(engine: Engine, what: bytes) -> int:
@@ -51,7 +58,7 @@ def test_one_hears_what_another_has_and_forgets_it_when_that_is_killed(
     async def test() -> None:
         engines = [await Engine(holds).start() for _ in range(2)]
         instances = [{"id": f"pod-{n}", "address": f"127.0.0.1:{one.port}"} for n, one in enumerate(engines)]
-        variant = {"name": "default", "policy": LEAST, "instances": instances}
+        variant = {"name": "default", "policy": ONE_EACH, "instances": instances}
         endpoint = {"name": "chat", "secret": SECRET, "variants": [variant]}
         config = tmp_path / "router.json"
         config.write_text(json.dumps({"version": 1, "routers": 3, "endpoints": [endpoint]}))
@@ -66,7 +73,7 @@ def test_one_hears_what_another_has_and_forgets_it_when_that_is_killed(
             for page in pages:
                 await knows(page, 3)
             busy = Wire(*await asyncio.open_connection("127.0.0.1", ports[0]))
-            await busy.send(request("POST", "/v1/chat/completions", chat("hold")))
+            await busy.send(request("POST", PATH, chat("hold", prompt_cache_key="the same")))
             await until(lambda: any(asked_of(one, b"hold") for one in engines), "somebody has it")
             held, free = sorted(engines, key=lambda one: not asked_of(one, b"hold"))
             wire = Wire(*await asyncio.open_connection("127.0.0.1", ports[1]))
@@ -75,16 +82,16 @@ def test_one_hears_what_another_has_and_forgets_it_when_that_is_killed(
                 """How many of so many that go through another process each engine got."""
                 before = asked_of(held, b"quick"), asked_of(free, b"quick")
                 for _ in range(times):
-                    assert (await wire.ask("POST", "/v1/chat/completions", chat("quick"))).status == 200
+                    assert (await wire.ask("POST", PATH, chat("quick", prompt_cache_key="the same"))).status == 200
                 return asked_of(held, b"quick") - before[0], asked_of(free, b"quick") - before[1]
 
             while await asked(40) != (0, 40):
-                pass  # it has not heard yet, or had no word for long: then every second one goes there
+                pass  # it has not heard yet, or had no word for long: then it goes where its key belongs
             made[0].send_signal(signal.SIGKILL)
             await knows(pages[1], 2)
             await knows(pages[2], 2)
-            while not (await asked(12))[0]:
-                pass  # what the dead one had is forgotten: both are idle
+            while await asked(12) != (12, 0):
+                pass  # what the dead one had is forgotten
             for each in (wire, busy):
                 each.leave()
         for engine in engines:

@@ -238,3 +238,15 @@ def test_a_low_bound_is_shared_by_how_many_are_known(most: int, routers: int, kn
     allowed = local_share(most, routers, known)
     assert local_share(most, routers) <= allowed <= most and (known < routers or allowed == most)
     assert allowed * routers >= most * known or known >= routers
+
+
+def test_who_hears_others_gives_the_least_busy_of_two_so_that_not_all_choose_the_same() -> None:
+    """All were told of the same idle one."""
+    busy = {one.id: 3 for one in MEMBERS} | {"pod-3": 1}
+    went = Counter(chosen(at(busy=busy, hears=True), None, draw * 0x9E3779B97F4A7C15).instance for draw in range(700))
+    assert 120 < went["pod-3"] < 280, "of two in seven it is one"
+    assert all(went[one.id] > 30 for one in MEMBERS)
+    two = chosen(at(busy=busy, hears=True, members=MEMBERS[2:4]), None)
+    assert two.instance == "pod-3" and sorted(two.candidates) == ["pod-2", "pod-3"]
+    assert {chosen(at(busy=busy), None, draw).instance for draw in range(50)} == {"pod-3"}, "who knows all takes it"
+    assert sorted(chosen(at(busy=busy, hears=True), None).candidates) == sorted(one.id for one in MEMBERS)

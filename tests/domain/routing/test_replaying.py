@@ -138,6 +138,11 @@ def test_routers_that_tell_one_another_wait_less_and_keep_the_threshold_better()
     assert together.most_in_flight < apart.most_in_flight
 
 
+def test_least_outstanding_requests_goes_by_what_each_router_has_itself() -> None:
+    """All would choose the one that all were told is least busy."""
+    assert ran(LEAST, TALKS[:500], 4) == ran(LEAST, TALKS[:500], 4, told=False)
+
+
 def test_routers_that_hear_at_once_decide_as_one_that_knows_all() -> None:
     """Keys that clients name: neither chance nor the hot set has a part in it."""
     some = [replace(one, at=number * 0.06, own=1 + number % 37) for number, one in enumerate(TALKS[:300])]
