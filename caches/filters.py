@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC
 from typing import Any
+from uuid import UUID
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -215,15 +216,26 @@ class EndpointFilter(Filters):
 
 
 class RolloutFilter(Filters):
+    """``endpoint`` is a name, namespace/name as pages show it, or an id."""
+
     cluster = CharFilter(field_name="endpoint__cluster__name")
     namespace = CharFilter(field_name="endpoint__namespace")
-    endpoint = CharFilter(field_name="endpoint__name")
+    endpoint = CharFilter(method="by_endpoint")
     endpoint_id = UUIDFilter()
     state = ChoiceFilter(choices=_choices(RolloutState))
 
     class Meta:
         model = Rollout
         fields: list[str] = []
+
+    def by_endpoint(self, rows: QuerySet[Rollout], name: str, value: str) -> QuerySet[Rollout]:
+        namespace, slash, last = value.rpartition("/")
+        if slash:
+            return rows.filter(endpoint__namespace=namespace, endpoint__name=last)
+        try:
+            return rows.filter(Q(endpoint__name=value) | Q(endpoint=UUID(value)))
+        except ValueError:
+            return rows.filter(endpoint__name=value)
 
 
 class PinFilter(Filters):

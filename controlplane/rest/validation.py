@@ -45,7 +45,8 @@ def check_parameters(request: Request, known: Iterable[str], repeatable: Iterabl
     known = sorted(known)
     unknown = sorted(set(request.query_params) - set(known))
     if unknown:
-        offered = f"Use {', '.join(known)}." if known else "Leave it out."
+        left_out = f"Leave {'it' if len(unknown) == 1 else 'them'} out"
+        offered = f"{left_out}; this call takes {', '.join(known)}." if known else f"{left_out}."
         raise Invalid(
             "request:user:unknown-parameter",
             f"This call has no parameter {', '.join(unknown)[:200]}.",

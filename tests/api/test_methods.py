@@ -90,7 +90,10 @@ def test_it_refuses_a_parameter_nobody_reads_on_every_call(admin_api: Api, path:
             {"field": "dryrun", "code": "unknown", "detail": "There is no such parameter."}
         ]
         offered = set(parameters(path, method)) | {"format"}
-        assert set(answer.json()["next_step"].removeprefix("Use ").rstrip(".").split(", ")) == offered
+        assert (
+            set(answer.json()["next_step"].removeprefix("Leave it out; this call takes ").rstrip(".").split(", "))
+            == offered
+        )
 
 
 @pytest.mark.parametrize(
