@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from datetime import datetime, timedelta
+from time import monotonic
 from uuid import UUID
 
 from caches.services.consumers_seen import consumers_changed, consumers_relisted
@@ -12,13 +13,17 @@ from caches.services.loop.rounds import pools_mark_dirty
 from caches.services.projecting import node_caches_compare
 from caches.services.projections import projections_forget
 from caches.services.unknown_copies import unknown_copies_record
+from controlplane.celery import publish_on_commit
 from controlplane.clusters.documents import Consumer
+from controlplane.clusters.endpoints import ObservedEndpoint
 from controlplane.clusters.gateway import EventType, Kind, Observed, ObservedNode, ObservedNodeCache, WatchEvent
 from controlplane.clusters.models import Node, NodePool
+from controlplane.serving.services import ENDPOINT_LABEL
 
 BATCH = 200
 # Other bytes on a disk that moved by less than this change no plan worth making.
 CAPACITY_STEP_BYTES = 16 * 1024 * 1024
+AGAIN_SECONDS = 1.0  # between two rounds of a cluster's endpoints that changes ask for; a sweep asks for the last one
 LEAST_FRESHNESS = timedelta(seconds=1)  # that a pool can have: a shorter silence is not looked at
 
 
@@ -28,6 +33,7 @@ class CachesSink:
     def __init__(self) -> None:
         self._facts: dict[tuple[str, str, Kind], Hashable] = {}
         self._reported: dict[tuple[str, str], datetime] = {}  # by cluster and node uid
+        self._asked: dict[str, float] = {}  # when a round of a cluster's endpoints was asked for last
 
     def relisted(self, cluster_id: str, kind: Kind, items: tuple[Observed, ...], at: datetime) -> None:
         """The complete set of one kind."""
@@ -70,6 +76,15 @@ class CachesSink:
             seen = [consumer for type_, consumer in consumers.values() if type_ is not EventType.DELETED]
             consumers_changed(cluster_id=cluster, seen=seen, gone=gone, at=at)
             self._mark(cluster, {consumer.node_uid for _, consumer in consumers.values()})
+        if any(_is_news_of_endpoint(event.object) for event in events):
+            self._ask(cluster_id)
+
+    def _ask(self, cluster_id: str) -> None:
+        """Have the cluster's endpoints looked at. What a sweep sends is forgotten where workers have much to do."""
+        now = monotonic()
+        if now - self._asked.get(cluster_id, -AGAIN_SECONDS) >= AGAIN_SECONDS:
+            self._asked[cluster_id] = now
+            publish_on_commit("caches.endpoints_round", cluster_id)
 
     def _mirror(self, cluster_id: str, caches: Sequence[ObservedNodeCache]) -> None:
         cluster = UUID(cluster_id)
@@ -127,6 +142,15 @@ class CachesSink:
         if wanted := list(uids):
             pools = Node.objects.filter(cluster_id=cluster_id, uid__in=wanted, pool__isnull=False)
             pools_mark_dirty(pool_ids=set(pools.values_list("pool_id", flat=True)))
+
+
+def _is_news_of_endpoint(item: Observed | None) -> bool:
+    """A pod of one; a document that nobody has looked at yet, or that is to go. Not the status that a round wrote."""
+    if isinstance(item, Consumer):
+        return ENDPOINT_LABEL in item.labels
+    if not isinstance(item, ObservedEndpoint):
+        return False
+    return item.deleting_at is not None or item.status.get("observedGeneration") != item.generation
 
 
 def _node_facts(node: ObservedNode) -> Hashable:

@@ -74,12 +74,17 @@ def gate(gate_type: GateType, value: int, targets: Sequence[Target], *, started_
         deadline = started_at + timedelta(seconds=value)
         if now >= deadline:
             return Gate(GateState.OPEN, f"the time is up: {ready} of {len(live)} are ready, the rest goes on", *numbers)
-        return Gate(
-            GateState.CLOSED, f"{ready} of {len(live)} ready, opens at {time_text(deadline)} at the latest", *numbers
-        )
+        said = f"{ready} of {len(live)} ready, opens at {time_text(deadline)} at the latest"
+        return Gate(GateState.CLOSED, said + _troubled(live), *numbers)
     if len(live) - len(failed) < required:
         return Gate(GateState.FAILED, _cannot(required, len(live), failed), *numbers)
-    return Gate(GateState.CLOSED, f"{ready} of {required} ready", *numbers)
+    return Gate(GateState.CLOSED, f"{ready} of {required} ready" + _troubled(live), *numbers)
+
+
+def _troubled(live: Sequence[Target]) -> str:
+    """Which of those that are not ready more than time stands in the way of; "" where nothing does."""
+    said = cold_words([one for one in live if one.unknown or one.reason or one.refused])
+    return f"; not yet: {said}" if said else ""
 
 
 def waited_for(targets: Sequence[Target]) -> list[Target]:

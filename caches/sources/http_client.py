@@ -37,11 +37,12 @@ _NO_RETRIES = urllib3.Retry(total=False, redirect=False)
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The last hop's answer, its body unread. ``hops`` are the headers of the redirects before it, the first first;
-    ``url`` is where it came from."""
+    ``url`` is where it came from; ``who`` is what errors call the one that gave it."""
 
     url: str
     response: urllib3.BaseHTTPResponse
     hops: tuple[Mapping[str, str], ...] = field(default=())
+    who: str = "store"
 
     @property
     def status(self) -> int:
@@ -57,10 +58,10 @@ class Answer:
 
     def read(self, place: str, limit: int = MAX_JSON_BYTES) -> bytes:
         """The whole body; Permanent when it is longer than ``limit``."""
-        with body_errors(place):
+        with body_errors(place, self.who):
             body = bytes(self.response.read(limit + 1, decode_content=True))
         if len(body) > limit:
-            raise problems.rejected(place, "the store's answer is longer than anything it should say.")
+            raise problems.rejected(place, f"the {self.who}'s answer is longer than anything it should say.")
         return body
 
     def json(self, place: str) -> Any:
@@ -68,14 +69,15 @@ class Answer:
         try:
             return json.loads(self.read(place))
         except (ValueError, RecursionError) as error:
-            raise problems.rejected(place, "the store's answer cannot be read.") from error
+            raise problems.rejected(place, f"the {self.who}'s answer cannot be read.") from error
 
 
 class HttpClient:
-    """``authorization`` of a call goes to the origin of its address alone."""
+    """``authorization`` of a call goes to the origin of its address alone. ``who``: what errors call the other end."""
 
-    def __init__(self, spec: ConnectionSpec, *, allow_private: bool) -> None:
+    def __init__(self, spec: ConnectionSpec, *, allow_private: bool, who: str = "store") -> None:
         self._allow_private = allow_private
+        self._who = who
         self._options: dict[str, Any] = {
             "num_pools": 16,
             "maxsize": 32,
@@ -108,13 +110,13 @@ class HttpClient:
             try:
                 target = response.headers.get("Location", "") if response.status in _REDIRECTS else ""
                 if not target:
-                    yield Answer(url, response, tuple(hops))
+                    yield Answer(url, response, tuple(hops), self._who)
                     return
             finally:
                 _finish(response)
             hops.append(response.headers)
             if len(hops) > MAX_REDIRECTS:
-                raise problems.rejected(place, "the store redirects again and again.")
+                raise problems.rejected(place, f"the {self._who} redirects again and again.")
             following = self._target(place, url, target)
             if origin(following) != origin(url):
                 sent.pop("Authorization", None)
@@ -130,7 +132,7 @@ class HttpClient:
     ) -> urllib3.BaseHTTPResponse:
         timeout = urllib3.Timeout(connect=min(CONNECT_SECONDS, read_seconds), read=read_seconds)
         options: dict[str, Any] = {"timeout": timeout, "redirect": False, "preload_content": False}
-        with body_errors(place):
+        with body_errors(place, self._who):
             manager = self._manager(url)
             try:
                 return manager.request(method, url, body=body, headers=headers, **options)
@@ -145,7 +147,7 @@ class HttpClient:
             target = urljoin(url, location)
             allowed.check_url(target, allow_private=self._allow_private)
         except ValueError as error:
-            raise problems.rejected(place, "the store redirects to what is no address.") from error
+            raise problems.rejected(place, f"the {self._who} redirects to what is no address.") from error
         return target
 
     def _manager(self, url: str) -> urllib3.PoolManager:
@@ -170,7 +172,7 @@ def refusal(place: str, answer: Answer) -> HearthError:
     """The one table from a status that was not wanted to a Permanent or Transient."""
     status = answer.status
     if status == 429 or (status == 503 and "Retry-After" in answer.headers):
-        return problems.throttled(place, retry_after(answer.headers))
+        return problems.throttled(place, retry_after(answer.headers), answer.who)
     if status in (401, 403):
         return problems.access_denied(place)
     if status in (404, 410):
@@ -178,8 +180,8 @@ def refusal(place: str, answer: Answer) -> HearthError:
     if status in (409, 412, 416):
         return problems.changed(place)
     if status >= 500 or status == 408:
-        return problems.unavailable(place, f"the store answers {status}.")
-    return problems.rejected(place, f"the store answers {status}.")
+        return problems.unavailable(place, f"the {answer.who} answers {status}.")
+    return problems.rejected(place, f"the {answer.who} answers {status}.")
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -195,8 +197,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 @contextmanager
-def body_errors(place: str) -> Iterator[None]:
-    """Around each request, and each step of reading a body."""
+def body_errors(place: str, who: str = "store") -> Iterator[None]:
+    """Around each request, and each step of reading a body. ``who``: what the other end is called."""
     try:
         yield
     except urllib3.exceptions.SSLError as error:
@@ -208,7 +210,7 @@ def body_errors(place: str) -> Iterator[None]:
     except urllib3.exceptions.NameResolutionError as error:
         raise problems.unavailable(place, "the name does not resolve.") from error
     except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError) as error:
-        raise problems.unavailable(place, "the store does not answer.") from error
+        raise problems.unavailable(place, f"the {who} does not answer.") from error
     except (urllib3.exceptions.LocationParseError, UnicodeError) as error:
         raise problems.rejected(place, "the address cannot be read.") from error
     except (urllib3.exceptions.HTTPError, OSError) as error:

@@ -217,12 +217,12 @@ def unavailable(place: str, detail: str) -> Transient:
     return Transient("source:source:unavailable", f"{place}: {detail}", reason=Reason.SOURCE_UNAVAILABLE)
 
 
-def throttled(place: str, seconds: float | None = None) -> Transient:
-    """``seconds`` is what the store asked for, None when it only said that it is too much."""
+def throttled(place: str, seconds: float | None = None, who: str = "store") -> Transient:
+    """``seconds`` is what the store (``who``) asked for, None when it only said that it is too much."""
     pause = THROTTLE_PAUSE if seconds is None else timedelta(seconds=seconds)
     return Transient(
         "source:source:throttled",
-        f"{place}: the store asks to slow down.",
+        f"{place}: the {who} asks to slow down.",
         reason=Reason.SOURCE_UNAVAILABLE,
         retry_at=datetime.now(UTC) + pause,
     )

@@ -68,7 +68,7 @@ class RegistryClient:
         self._private = allow_private
         self._base = self.spec.endpoint.rstrip("/")
         allowed.check_endpoint(self._base, allow_private=allow_private)
-        self._client = HttpClient(self.spec, allow_private=allow_private)
+        self._client = HttpClient(self.spec, allow_private=allow_private, who="registry")
         self._auth = Authenticator(self._client, secret, self.spec.secret_name, allow_private=allow_private)
 
     def probe(self) -> None:

@@ -49,6 +49,7 @@ from controlplane.web.form_keys import fresh_key, once
 from controlplane.web.tables import Column, Table
 
 _WAITS = frozenset({*WaitReason, NODE_NOT_READY})
+SHORT_NAME = 30  # characters that stay in one line
 FORM_TITLE = "Apply an endpoint"
 
 
@@ -182,8 +183,7 @@ def _url(row: Endpoint) -> str:
 def _columns(standings: Standings) -> list[Column]:
     of = standings.of_endpoint
     return [
-        Column("name", "Endpoint", lambda e: e.full_name, lambda e: cells.link(e.full_name, _url(e)), "name",
-               heading=True),
+        Column("name", "Endpoint", lambda e: e.full_name, _name, "name", heading=True),
         Column("cluster", "Cluster", lambda e: e.cluster.name, None, "cluster__name"),
         Column("state", "State", lambda e: of(e).state, lambda e: _state(e, of(e))),
         Column("why", "Why", lambda e: _why_failed(e, of(e)), shown=False),
@@ -193,6 +193,11 @@ def _columns(standings: Standings) -> list[Column]:
         Column("weights", "Weights", endpoint_source, lambda e: _breaking(endpoint_source(e))),
         Column("image", "Image", endpoint_image, lambda e: cells.reference(endpoint_image(e))),
     ]  # fmt: skip
+
+
+def _name(row: Endpoint) -> SafeString:
+    """The columns beside it never break a name of usual length."""
+    return cells.link(row.full_name, _url(row), "short" if len(row.full_name) <= SHORT_NAME else "")
 
 
 def _state(row: Endpoint, standing: Standing) -> SafeString:

@@ -81,7 +81,8 @@ class WaitReason(StrEnum):
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONFIGURATION_ERROR = "ConfigurationError"  # something that it names is not there, e.g. a Secret
     CRASHING = "Crashing"  # it ends again and again
-    START_FAILED = "StartFailed"  # anything else
+    START_FAILED = "StartFailed"  # anything else that keeps a container from starting
+    NOT_ANSWERING = "NotAnswering"  # it runs, and its startup or readiness probe does not succeed
 
 
 class SourceType(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.db import models
@@ -48,6 +49,14 @@ class Endpoint(Row):
     def full_name(self) -> str:
         """``namespace/name``, as kubectl says it."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def heard_at(self) -> datetime:
+        """Until when what is stored of it is known to be so: a watch that says nothing new of it confirms it."""
+        told = self.cluster.observed_at
+        if self.gone_at is not None or self.kind == STATIC_KIND or told is None:
+            return self.observed_at
+        return max(self.observed_at, told)
 
     @property
     def said(self) -> dict[str, Any]:

@@ -37,12 +37,19 @@ NODE_NOT_READY = "NodeNotReady"  # a reason beside those of WaitReason: the clus
 class Standing:
     """``state``: a ServingState; of an endpoint of a cluster what its status says. ``since``: from when on nobody
     knows; None while somebody does, and where nobody ever did. ``last_known``: what an Unknown one was. ``detail``: how
-    it came to that in a few words, or ""."""
+    it came to that in a few words, or "". ``reason``: why a pod does not run what it should, a WaitReason or
+    NODE_NOT_READY; "" while it waits for nothing, and where its whole cluster is silent."""
 
     state: str
     since: datetime | None = None
     last_known: str | None = None
     detail: str = ""
+    reason: str = ""
+
+    @property
+    def wait_message(self) -> str:
+        """The words for ``reason``; "" without one."""
+        return self.detail if self.reason else ""
 
     @property
     def ready(self) -> bool | None:
@@ -76,17 +83,24 @@ def routers_say() -> RoutersSay:
 
 def node_trouble(node: Node | None, *, now: datetime) -> str:
     """Why what the cluster says of pods on this node is old news, with its name, since when nothing came from it; ""
-    where it is not."""
+    where it is not. A cluster that does not know whether a node is ready hears nothing of its kubelet."""
+    said = _trouble(node)
+    since = _silent_since(node, now) if node is not None and said and node.lost_at is None else None
+    return f"{said} and was not heard of since {since:%Y-%m-%d %H:%M:%S} UTC" if since is not None else said
+
+
+def _trouble(node: Node | None) -> str:
     if node is None:
         return ""
     if node.lost_at is not None:
         return f"its node {node.name} is gone"
-    if node.ready is not False:
-        return ""
-    said = f"its node {node.name} is not ready"
-    if node.reported_at is None or is_fresh(node.reported_at, freshness_seconds=DEFAULT_FRESHNESS_SECONDS, now=now):
-        return said
-    return f"{said} and was not heard of since {node.reported_at:%Y-%m-%d %H:%M:%S} UTC"
+    return "" if node.ready else f"its node {node.name} is not ready"
+
+
+def _silent_since(node: Node, now: datetime) -> datetime | None:
+    """When its agent was heard of last, where that is a while ago; or when it was gone."""
+    fresh = is_fresh(node.reported_at, freshness_seconds=DEFAULT_FRESHNESS_SECONDS, now=now)
+    return node.lost_at or (None if fresh else node.reported_at)
 
 
 class Standings:
@@ -107,9 +121,10 @@ class Standings:
             state = ServingState.TERMINATING
         if unheard := self._silence(row.endpoint.cluster, state):
             return unheard
-        if state == ServingState.NOT_READY and (trouble := node_trouble(row.node, now=self._now)):
-            return Standing(ServingState.UNKNOWN, None, state, trouble)
-        return Standing(state, detail=row.wait_message)
+        if state == ServingState.NOT_READY and row.node and (trouble := _trouble(row.node)):
+            since = _silent_since(row.node, self._now)
+            return Standing(ServingState.UNKNOWN, since, state, trouble, NODE_NOT_READY)
+        return Standing(state, detail=row.wait_message, reason=row.wait_reason)
 
     def of_endpoint(self, row: Endpoint) -> Standing:
         if row.kind == STATIC_KIND:

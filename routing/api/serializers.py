@@ -135,21 +135,16 @@ class RoutedInstanceSerializer(RoutedObject):
     last_known = serializers.CharField(
         source="standing.last_known", allow_null=True, help_text="what an Unknown one was; null: it is known"
     )
-    wait_reason = serializers.SerializerMethodField(
-        help_text="why its pod does not run what it should; empty: no wait, or it is Unknown"
+    wait_reason = serializers.CharField(
+        source="standing.reason",
+        help_text="why its pod does not run what it should; empty: no wait, or its cluster is silent",
     )
-    wait_message = serializers.SerializerMethodField(help_text="the cluster's own words for it")
+    wait_message = serializers.CharField(source="standing.wait_message", help_text="the cluster's own words for it")
     in_flight = serializers.IntegerField(allow_null=True, help_text="over all routers; null: no router says")
     ejected_by = serializers.IntegerField(
         allow_null=True, help_text="routers that leave it out for its failures; null: no router says"
     )
     observed_at = serializers.DateTimeField()
-
-    def get_wait_reason(self, row: Any) -> str:
-        return "" if row.ready is None else str(row.wait_reason)
-
-    def get_wait_message(self, row: Any) -> str:
-        return "" if row.ready is None else str(row.wait_message)
 
 
 class RouterSerializer(RoutedObject):

@@ -96,7 +96,7 @@ def instance_columns() -> list[Column]:
     return [
         Column("name", "Instance", lambda i: i.name, heading=True),
         Column("state", "State", lambda i: i.standing.state, lambda i: cells.standing(i.standing)),
-        Column("why", "Why", lambda i: "" if i.ready is None else i.wait_message, shown=False),
+        Column("why", "Why", lambda i: i.standing.wait_message, shown=False),
         Column("unknown_since", "Unknown since", lambda i: i.standing.since, shown=False),
         Column("in_flight", "In flight", lambda i: i.in_flight,
                lambda i: "unknown" if i.in_flight is None else str(i.in_flight), numeric=True),

@@ -108,6 +108,33 @@ def test_pods_say_why_they_wait_and_that_they_leave_and_a_status_that_was_not_ta
     assert {(one["state"], one["wait_reason"], one["wait_message"]) for one in last} == {("Unknown", "", "")}
 
 
+def test_a_pod_whose_kubelet_is_silent_is_unknown_and_names_its_node(viewer_api: Api) -> None:
+    made = factories.endpoint(of=factories.cluster(observed_at=timezone.now()))
+    last = timezone.now() - timedelta(minutes=5)
+    node = factories.node(of=factories.pool(of=made.cluster), name="b", ready=None, reported_at=last)
+    factories.instance(of=made, ready=False, node=node, wait_reason="Crashing", wait_message="back-off 1m20s")
+    [one] = viewer_api.get(f"endpoints/{made.pk}").json()["instances"]
+    [listed] = viewer_api.get("instances").json()["items"]
+    for shown in (one, listed):
+        assert (shown["state"], shown["wait_reason"]) == ("Unknown", "NodeNotReady")
+        assert shown["wait_message"] == "its node b is not ready"
+        assert datetime.fromisoformat(shown["unknown_since"]) == last
+
+
+def test_what_is_said_of_one_is_as_old_as_the_last_word_of_its_cluster(viewer_api: Api) -> None:
+    """A document that does not change is told of once; that it did not change is news for as long as it is watched."""
+    now = timezone.now()
+    made = factories.endpoint(of=factories.cluster(observed_at=now))
+    Endpoint.objects.update(observed_at=now - timedelta(minutes=3))
+
+    def observed() -> datetime:
+        return datetime.fromisoformat(viewer_api.get(f"endpoints/{made.pk}").json()["observed_at"])
+
+    assert observed() == now
+    Endpoint.objects.update(gone_at=now)
+    assert observed() == now - timedelta(minutes=3)
+
+
 def test_one_that_the_cluster_has_no_more_is_not_what_it_was_last_seen_as(viewer_api: Api) -> None:
     status = {"state": "DeploymentComplete", "replicas": 2}
     row = factories.endpoint(status=status, gone_at=timezone.now())

@@ -116,6 +116,40 @@ def test_it_still_crashes_between_two_restarts(changes: dict[str, Any], crashes:
         assert wait_of(found, excused="warm-up") == (told if crashes else ("", ""))
 
 
+PING = {"httpGet": {"path": "/ping", "port": 8080}}
+SINCE = {"running": {"startedAt": "2026-11-30T17:24:10Z"}}
+RUNS = "it runs since 2026-11-30 17:24:10 UTC"
+READY = ", and its readiness probe has not succeeded yet"
+
+
+@pytest.mark.parametrize(
+    ("changes", "probes", "told"),
+    [
+        ({}, {"readinessProbe": PING}, f"{RUNS}{READY}: GET /ping on port 8080"),
+        ({"state": {"running": {}}}, {"readinessProbe": {"tcpSocket": {"port": "http"}}},
+         "it runs, and its readiness probe has not succeeded yet: a connection to port http"),
+        ({"started": False, "state": {"running": {}}}, {"readinessProbe": PING, "startupProbe": {"exec": {}}},
+         "it runs, and its startup probe has not succeeded yet: a command in the container"),
+        ({"started": True, "state": {"running": {}}}, {"readinessProbe": PING, "startupProbe": {"exec": {}}},
+         "it runs, and its readiness probe has not succeeded yet: GET /ping on port 8080"),
+        ({"ready": True}, {"readinessProbe": PING}, ""),
+        ({}, {}, ""),
+        ({}, {"livenessProbe": PING}, ""),
+        ({"name": "warm-up"}, {"readinessProbe": PING}, ""),
+    ],
+)  # fmt: skip
+def test_one_that_runs_and_is_not_ready_says_which_probe_it_fails(
+    changes: dict[str, Any], probes: dict[str, Any], told: str
+) -> None:
+    one = {"name": "server", "ready": False, "started": True, "state": SINCE, **changes}
+    found = pod(one, phase="Running")
+    found["spec"] = {"nodeName": "n", "containers": [{"name": one["name"], **probes}]}
+    assert wait_of(found, excused="warm-up") == (("NotAnswering", f"server: {told}") if told else ("", ""))
+    crashed = {"name": "server", "ready": False, "restartCount": 1, "state": SINCE}
+    found["status"]["containerStatuses"] = [{**crashed, "lastState": {"terminated": {"exitCode": 1}}}]
+    assert wait_of(found, excused="warm-up")[0] == "Crashing", "that it crashes says more"
+
+
 def test_a_warm_up_that_ended_is_no_crash_but_needs_its_image_all_the_same() -> None:
     assert wait_of(pod(waiting("CrashLoopBackOff", name="warm-up")), excused="warm-up") == ("", "")
     assert wait_of(pod(waiting("ErrImagePull", name="warm-up")), excused="warm-up")[0] == "ImagePullFailed"

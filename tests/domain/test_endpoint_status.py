@@ -70,6 +70,7 @@ def test_what_is_wanting_says_which_pod_waits(work: WorkFacts, found: tuple[str,
         (Gate(GateState.CLOSED, "0 of 1 ready", 0, 1), "False", "0 of 1 node is warm."),
         (Gate(GateState.OPEN, "4 nodes ready, 4 required", 4, 4), "True", "4 of 4 nodes are warm."),
         (Gate(GateState.CLOSED, "no node matches the pin", 0, 0), "False", "no node matches the pin"),
+        (Gate(GateState.FAILED, "3 copies are required and only 2 can", 2, 3), "False", "2 of 3 nodes are warm."),
     ],
 )
 def test_a_cache_counts_its_nodes_in_the_same_words_on_its_way_and_when_it_is_warm(

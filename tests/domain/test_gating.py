@@ -64,6 +64,22 @@ def test_an_open_gate_says_how_many_are_ready_and_how_many_had_to_be() -> None:
     assert _gate(GateType.COUNT, 2, READY, READY, READY, READY).reason == "4 nodes ready, 2 required"
 
 
+@pytest.mark.parametrize(
+    ("targets", "reason"),
+    [
+        ([READY, COMING], "1 of 2 ready"),
+        ([READY, UNHEARD], "1 of 2 ready; not yet: u (not heard of)"),
+        ([FLAKY, COMING, UNHEARD], "0 of 3 ready; not yet: f (SourceUnavailable), u (not heard of)"),
+    ],
+)
+def test_while_it_is_closed_it_names_the_nodes_that_more_than_time_keeps_cold(
+    targets: list[Target], reason: str
+) -> None:
+    assert _gate(GateType.ALL, 0, *targets).reason == reason
+    late = _gate(GateType.TIMEOUT, 60, *targets).reason
+    assert late.endswith(reason.partition("ready")[2]) and "at the latest" in late
+
+
 def test_it_counts_the_unknown_apart_and_names_the_commonest_cause() -> None:
     made = _gate(GateType.ALL, 0, READY, UNHEARD, DENIED, Target("e", EntryState.FAILED, "AccessDenied"), REFUSED)
     assert (made.state, made.ready, made.required, made.failed, made.unknown) == (GateState.FAILED, 1, 5, 3, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -126,8 +127,29 @@ def test_what_was_refused_is_said_and_asked_for_again_in_a_while(asking: Asking)
     assert asking.operations == 1
     with time_machine.travel(timezone.now() + timedelta(minutes=6)):
         for _ in range(2):
-            asking.ask()
+            assert said(asking.ask()) == ("Failed", "No such image. Push it."), "that is all that is known meanwhile"
     assert asking.operations == 2 and Operation.objects.filter(state__in=ACTIVE_STATES).count() == 1
+    asking.rollout.delete()
+    asking.rollout = factories.rollout(of=asking.endpoint, number=2, state="Preparing")
+    assert asking.ask().pending, "a rollout that comes now waits for what its registry says now"
+
+
+def test_a_registry_that_does_not_answer_is_said_while_it_is_asked_again(asking: Asking) -> None:
+    asking.ask()
+    Operation.objects.update(message=f"{NAME}: the registry does not answer.", state="Running")
+    found = asking.ask()
+    told = f"{NAME}: the registry does not answer. It is asked again and again."
+    assert (said(found), found.pending, asking.operations) == (("Failed", told), True, 1)
+
+
+def test_without_a_version_that_would_name_the_image_it_says_why_there_is_none(asking: Asking) -> None:
+    asking.rollout.refresh_from_db()
+    given: dict[str, Any] = {"endpoint": asking.endpoint, "rollout": asking.rollout, "version": None}
+    given |= {"spec": replace(spec_of(config()), image=""), "now": timezone.now()}
+    given |= {"targets": CacheTargets((asking.pool,), {}, "/opt")}
+    assert said(endpoint_image(**given))[0] == "Pending"
+    state, message = said(endpoint_image(**given, refused="No connection allows it."))
+    assert state == "Failed" and message.endswith("and there is none. No connection allows it.")
 
 
 def test_what_is_no_reference_is_said_and_asked_of_nobody(asking: Asking) -> None:

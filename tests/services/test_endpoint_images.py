@@ -364,7 +364,7 @@ def test_nodes_that_cannot_have_it_are_counted(served: ImagesWorld) -> None:
     served.pull("n2", ready=False, reason=Reason.INVALID_REQUEST)
     served.round()
     assert served.condition("ImageCacheReady")[1] == "PartiallyReady"
-    assert "InvalidRequest on n2" in served.condition("ImageCacheReady")[2]
+    assert "n2 (InvalidRequest)" in served.condition("ImageCacheReady")[2]
 
 
 def test_the_connection_that_leads_to_a_registry_is_found_by_host_repository_and_namespace() -> None:

@@ -19,6 +19,7 @@ from caches.services.pin_specs import PinSpec
 from caches.services.pins import pin_create
 from controlplane.audit.services import SYSTEM
 from controlplane.clusters.documents import EntryState
+from tests import factories
 from tests.services.endpoints import EndpointWorld
 from tests.services.world import MIB
 
@@ -243,3 +244,61 @@ def test_a_deployment_that_gives_up_fails_the_rollout_and_keeps_the_old_pin(serv
     served.round()
     assert (served.rollout.state, served.status["state"]) == ("Failed", "DeploymentFailed")
     assert len(served.pins) == 2, "nothing is taken away from pods that still serve"
+
+
+def third_version(served: EndpointWorld) -> None:
+    served.version("llms/third")
+    served.apply(**{PLACE: "llms/third"}, metadata__annotations=HOLD)
+
+
+def test_what_never_served_is_not_held(served: EndpointWorld) -> None:
+    served.version()
+    served.apply(metadata__annotations=HOLD)
+    served.round()
+    served.warm()
+    served.round()
+    served.serve(available=0)
+    assert served.rollout.opened_at is not None
+    next_version(served)
+    served.until_served()
+    assert [row.state for row in Rollout.objects.order_by("number")] == ["Superseded", "Done"]
+    assert served.rollout.previous is None and len(served.pins) == 1
+
+
+@pytest.mark.parametrize("when", ["before the next begins", "before the next opens"])
+def test_what_served_with_some_of_its_pods_is_held(when: str, served: EndpointWorld) -> None:
+    old = served.version()
+    served.apply(metadata__annotations=HOLD)
+    served.round()
+    served.warm()
+    served.round()
+    served.serve(available=0)
+
+    def one_serves() -> None:
+        assert old.artifact is not None
+        factories.instance(of=served.endpoint, ready=True, digest=old.artifact.digest)
+
+    if when == "before the next begins":
+        one_serves()
+    next_version(served)
+    served.round()
+    if when == "before the next opens":
+        one_serves()
+    served.until_served()
+    assert (served.rollout.state, served.rollout.previous) == ("Holding", Rollout.objects.get(number=1))
+    assert len(served.pins) == 2
+
+
+def test_what_serves_stays_pinned_while_one_after_another_fails_to_replace_it(served: EndpointWorld) -> None:
+    first = served.version()
+    served.apply(metadata__annotations=HOLD)
+    served.until_served()
+    next_version(served)
+    served.until_failed()
+    third_version(served)
+    served.round()
+    assert served.rollout.state == "Warming"
+    assert first.pk in {pin.version_id for pin in served.pins}, "its pods are those that serve"
+    served.until_served()
+    assert (served.rollout.state, served.rollout.previous) == ("Holding", Rollout.objects.get(number=1))
+    assert {pin.version_id for pin in served.pins} == {first.pk, served.rollout.version_id}

@@ -7,14 +7,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
-from caches.models import Rollout
+from caches.models import CacheEntry, Rollout
+from caches.services.endpoints import rounds
 from caches.services.endpoints.refusals import BINDINGS, KINDS
-from controlplane.clusters.documents import Consumer
+from controlplane.clusters.documents import Consumer, Reason
 from controlplane.clusters.endpoints import EndpointOwner
 from controlplane.clusters.gateway import Conflict, EventType, Forbidden, GatewayError, Kind, Refused, WatchEvent
 from controlplane.clusters.models import Node
 from controlplane.serving.models import Endpoint, Instance
+from tests import factories
 from tests.services.endpoints import SINK, EndpointWorld, unreachable
 
 pytestmark = pytest.mark.django_db
@@ -32,7 +35,7 @@ def tell(served: EndpointWorld, name: str, *digests: str, **fields: Any) -> None
     SINK.changed(str(served.world.cluster.pk), (event,), datetime.now(UTC))
 
 
-def refuse(error: GatewayError) -> Any:
+def refuse(error: Exception) -> Any:
     def refused(*_: object, **__: object) -> None:
         raise error
 
@@ -255,3 +258,56 @@ def test_somebody_who_writes_the_object_at_that_moment_is_no_failure(served: End
     served.gateway.set_endpoint_status = write  # type: ignore[method-assign]
     served.round()
     assert served.status["state"] == "DeploymentPending"
+
+
+def test_one_that_trips_over_a_bug_keeps_no_other_waiting(
+    served: EndpointWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    served.version()
+    served.apply()
+    before = served.endpoint
+    factories.endpoint(of=before.cluster, kind=before.kind, namespace="default", name="a-first", document={})
+    looked_at = rounds.endpoint_round
+
+    def tripping(*, endpoint: Endpoint, gateway: Any) -> None:
+        if endpoint.name == "a-first":
+            raise ValueError("nobody thought of this")
+        looked_at(endpoint=endpoint, gateway=gateway)
+
+    monkeypatch.setattr(rounds, "endpoint_round", tripping)
+    assert served.round() == 1, "the one that comes after it"
+    assert caplog.text.count("endpoint.bug") == 1 and "default/a-first" in caplog.text
+    monkeypatch.setattr(rounds, "endpoint_round", refuse(OperationalError("the database is away")))
+    with pytest.raises(OperationalError):
+        served.round()
+
+
+@pytest.mark.parametrize(
+    ("gate", "words"),
+    [("Count:1", " The gate asks for 1 node and is open."), ("Percent:50", " The gate asks for 1 node and is open.")],
+)
+def test_a_node_that_cannot_get_warm_is_said_beside_the_gate_that_does_without(
+    gate: str, words: str, served: EndpointWorld
+) -> None:
+    served.version()
+    served.apply(metadata__annotations={"hearth.dev/gate": gate})
+    served.round()
+    served.warm("n1")
+    CacheEntry.objects.filter(node__name="n1").update(labeled_at=datetime.now(UTC))
+    CacheEntry.objects.filter(node__name="n2").update(state="Failed", reason=Reason.ACCESS_DENIED)
+    served.round()
+    assert served.rollout.reason == "GateOpen"
+    told = f"1 of 2 nodes are warm. Not yet: n2 (AccessDenied).{words}"
+    assert served.condition("WeightsCacheReady") == ("False", "Failed", told)
+    served.apply(metadata__annotations={"hearth.dev/gate": "All"})
+    served.round()
+    assert served.condition("WeightsCacheReady")[2] == "1 of 2 nodes are warm. Not yet: n2 (AccessDenied)."
+
+
+def test_a_version_that_is_refused_is_no_cache_on_its_way(served: EndpointWorld) -> None:
+    served.connection.delete()
+    served.apply()
+    served.round()
+    assert served.condition("RolledOut")[1] == "VersionRefused"
+    status, reason, message = served.condition("WeightsCacheReady")
+    assert (status, reason) == ("False", "Failed") and message == served.condition("RolledOut")[2]

@@ -139,8 +139,23 @@ def test_a_pod_that_is_not_ready_is_unknown_while_its_node_is(chat: Endpoint, no
     assert node_trouble(node, now=now + timedelta(days=9999)) == told
     node.lost_at = now
     assert node_trouble(node, now=now) == "its node b is gone"
-    node.lost_at, node.ready = None, True
+    node.lost_at, node.ready = None, None
+    assert node_trouble(node, now=now + timedelta(days=9999)) == told, "its cluster hears nothing of its kubelet"
+    node.ready = True
     assert node_trouble(node, now=now) == node_trouble(None, now=now) == "", "an agent may be silent where pods serve"
+
+
+def test_a_kubelet_that_says_no_more_leaves_no_word_of_its_pods(chat: Endpoint, now: datetime) -> None:
+    """The cluster does not know whether the node is ready; what the kubelet said last of its pods is no news."""
+    last = now - timedelta(minutes=5)
+    Instance.objects.update(node=factories.node(of=chat.cluster.pools.get(), name="b", ready=None, reported_at=last))
+    Instance.objects.update(wait_reason="Crashing", wait_message="back-off 1m20s")
+    starting = Instance.objects.select_related("endpoint__cluster", "node").get(uid="starting")
+    found = Standings(now=now).of_instance(starting)
+    assert (found.state, found.since) == ("Unknown", last)
+    assert (found.reason, found.wait_message) == ("NodeNotReady", "its node b is not ready")
+    silent = Standings(now=now + timedelta(minutes=10)).of_instance(starting)
+    assert (silent.state, silent.reason, silent.wait_message) == ("Unknown", "", "")
 
 
 def test_any_number_of_rows_takes_three_statements(

@@ -128,6 +128,7 @@ def test_it_says_what_the_registry_says(
     error = refused(standing)
     assert isinstance(error, kind) and error.code == code
     assert not isinstance(error, Transient) or status != 429 or error.retry_at is not None
+    assert "store" not in error.detail, "a registry is called one"
 
 
 def test_it_follows_a_blob_elsewhere_without_its_credentials(standing: RegistryStandIn) -> None:

@@ -49,7 +49,7 @@ def test_it_shows_the_gate_and_which_nodes_hold_it_up_and_why(served: EndpointWo
     served.round()
     text = shown(served, victor)
     assert "Comes next: rollout 1" in text and "on 1 of 2 nodes" in text
-    assert "2 nodes" in text and "1 of 2 required" in text and "Failed: 2 copies are required" in text
+    assert "2 nodes" in text and "1 of 2 nodes, 2 required" in text and "Failed: 2 copies are required" in text
     assert "Nodes that are waited for" in text and "n2 Failed AccessDenied" in " ".join(text.split())
     assert "Open the gate" not in text, "a viewer changes nothing"
 
@@ -64,7 +64,8 @@ def test_a_gate_that_opened_stays_open_whatever_its_nodes_do(served: EndpointWor
     CacheEntry.objects.filter(node__name="n2").update(state="Failed", reason=Reason.ACCESS_DENIED)
     text = " ".join(shown(served, victor).split())
     opened = f"Open since {served.rollout.opened_at:%Y-%m-%d %H:%M:%S} UTC. 2 nodes ready, 2 required."
-    assert opened in text and "Ready now 1 of 2 required" in text and "Closed" not in text and "n2 Failed" in text
+    assert opened in text and "Ready now 1 of 2 nodes, 2 required" in text
+    assert "Closed" not in text and "n2 Failed" in text
 
 
 def test_it_shows_what_serves_beside_what_comes(served: EndpointWorld, olga: Client) -> None:
@@ -183,6 +184,7 @@ def test_the_list_says_why_one_failed(conditions: Any, said: str, victor: Client
     row = factories.endpoint(of=cluster, status=status)
     [cells] = Page(victor.get("/endpoints").content).table("endpoints")
     assert cells[2] == " ".join(f"Deployment failed {said}".split())
+    assert b'class="short"' in victor.get("/endpoints").content, "a name of usual length stays in one line"
     assert [one["why"] for one in victor.get("/endpoints.json").json()["rows"]] == [said]
     assert victor.get(f"/endpoints/{row.pk}").status_code == 200
 

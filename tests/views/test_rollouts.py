@@ -143,7 +143,7 @@ def test_a_gate_is_opened_once_somebody_read_what_is_cold(stage: Stage, olga: Cl
     Endpoint.objects.filter(pk=stage.endpoint.pk).update(document=config()["spec"])
     address = f"/rollouts/{stage.rollout.pk}/release"
     shown = words(olga, address)
-    assert "1 of 4 required copies are ready" in shown and "n3 Failed AccessDenied" in shown and "n4 Unknown" in shown
+    assert "1 of 4 nodes are warm, 4 required." in shown and "n3 Failed AccessDenied" in shown and "n4 Unknown" in shown
     assert not AuditEvent.objects.filter(action="rollout.release").exists()
     assert olga.post(address, {"ends": "gate"}).status_code == 302
     assert AuditEvent.objects.filter(action="rollout.release").count() == 1

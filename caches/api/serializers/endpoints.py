@@ -21,7 +21,7 @@ from caches.services.endpoints.asking import Answer
 from controlplane.clusters.documents import EntryState, WaitReason
 from controlplane.rest.validation import Input
 from controlplane.serving.models import STATIC_KIND, Endpoint, Instance
-from controlplane.serving.standing import PENDING, Standings
+from controlplane.serving.standing import NODE_NOT_READY, PENDING, Standings
 
 KINDS = [*(kind.value for kind in EndpointKind), STATIC_KIND]
 STATES = [state.value for state in RolloutState]
@@ -61,7 +61,9 @@ class EndpointSerializer(ObjectSerializer):
     )
     deleting = serializers.SerializerMethodField()
     gone_at = serializers.DateTimeField(allow_null=True, help_text="since when the cluster no longer has it")
-    observed_at = serializers.DateTimeField()
+    observed_at = serializers.DateTimeField(
+        source="heard_at", help_text="until when its cluster was heard of; what changed when is said by its conditions"
+    )
 
     def get_state(self, row: Endpoint) -> str:
         state = standings_of(self).of_endpoint(row).state
@@ -135,8 +137,8 @@ class InstanceSerializer(serializers.Serializer[Any]):
     unknown_since = serializers.SerializerMethodField(help_text="null: it is known, or nobody ever said")
     restart_count = serializers.IntegerField()
     wait_reason = serializers.SerializerMethodField(
-        help_text=f"why it does not run what it should: {', '.join(WaitReason)}; empty: it waits for nothing, or it is "
-        "Unknown"
+        help_text=f"why it does not run what it should: {', '.join((*WaitReason, NODE_NOT_READY))}; empty: it waits "
+        "for nothing, or its cluster is silent"
     )
     wait_message = serializers.SerializerMethodField(help_text="the cluster's own words for it, without credentials")
     warm_up = serializers.CharField(
@@ -153,10 +155,10 @@ class InstanceSerializer(serializers.Serializer[Any]):
         return standings_of(self).of_instance(row).since
 
     def get_wait_reason(self, row: Instance) -> str:
-        return row.wait_reason if self.get_ready(row) is not None else ""
+        return standings_of(self).of_instance(row).reason
 
     def get_wait_message(self, row: Instance) -> str:
-        return row.wait_message if self.get_ready(row) is not None else ""
+        return standings_of(self).of_instance(row).wait_message
 
 
 class EndpointDetailSerializer(EndpointSerializer):

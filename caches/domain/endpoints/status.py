@@ -27,6 +27,7 @@ class CacheFacts:
     target: int
     message: str = ""
     cold: str = ""  # which nodes are not ready and why, while the numbers alone are said
+    gate: str = ""  # that pods may start although some are not, in a sentence
 
     @property
     def phase(self) -> str:
@@ -81,17 +82,16 @@ class StatusFacts:
 
 
 def cache_facts(gate: Gate | None, *, moving: bool, cold: str = "") -> CacheFacts:
-    """A cache's state from its gate over all targets. ``moving``: bytes are on their way somewhere. ``cold``: of the
-    targets that are not ready, see gating.cold_words."""
+    """A cache's state from its gate over all targets: those are not what the endpoint's own gate asks for, and nothing
+    is said of what is required. ``moving``: bytes are on their way somewhere. ``cold``: of the targets that are not
+    ready, see gating.cold_words."""
     if gate is None:
         return CacheFacts("Pending", 0, 0, "Nothing is asked of any node yet.")
     numbers = (gate.ready, gate.required)
     if gate.state is GateState.OPEN:
         return CacheFacts("Ready", *numbers)
-    if gate.state is GateState.FAILED:
-        return CacheFacts("Failed", *numbers, gate.reason)
     # Over all targets the numbers say it; the gate's own words stand where there is nothing to count.
-    state = "Downloading" if moving else "Pending"
+    state = "Failed" if gate.state is GateState.FAILED else "Downloading" if moving else "Pending"
     return CacheFacts(state, *numbers, "", cold) if gate.required else CacheFacts(state, *numbers, gate.reason)
 
 
@@ -128,7 +128,7 @@ def _counts(cache: CacheFacts) -> Json:
 
 def _warm_nodes(cache: CacheFacts) -> str:
     said = f"{cache.ready} of {cache.target} {'node is' if cache.target == 1 else 'nodes are'} warm."
-    return f"{said} Not yet: {cache.cold}." if cache.cold else said
+    return " ".join((said, *([f"Not yet: {cache.cold}."] if cache.cold else ()), *([cache.gate] if cache.gate else ())))
 
 
 def _state(facts: StatusFacts) -> str:

@@ -11,7 +11,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from caches.domain.endpoints.specs import EndpointSpec
-from caches.domain.rollouts import BEFORE_SWITCH, FINAL, RolloutFacts, RolloutState, Step, advance
+from caches.domain.rollouts import BEFORE_SWITCH, FINAL, SERVED, RolloutFacts, RolloutState, Step, advance
 from caches.models import ModelVersion, Rollout
 from caches.models.rollouts import LIVE_STATES
 from caches.services.endpoints.rollout_holds import hold_end, no_hold_words
@@ -87,7 +87,7 @@ def _return(before: Rollout | None, back: Rollout | None, now: datetime) -> dict
     """What a new rollout takes over. Going back, it runs the very image of then, whatever its tag names by now, and
     its pods carry the number of then, so that none that is still there is replaced."""
     if before is None or back is None:
-        return {"previous": before}
+        return {"previous": what_served(before)}
     number = back.pods_number or back.number
     same = {"resolved_image": back.resolved_image, "pods_number": number, "pods_source": back.pods_source}
     if back != before:
@@ -112,6 +112,21 @@ def serving(endpoint: Endpoint) -> Rollout | None:
         "version__artifact__manifest"
     )
     return rows.order_by("-number").first()
+
+
+def what_served(opened: Rollout | None) -> Rollout | None:
+    """``opened`` or the nearest one before it that took over, or has a pod that serves now. One that never served is
+    nothing that anybody would go back to: it holds no room on nodes, and those before it still serve."""
+    while opened is not None and not _has_served(opened):
+        opened = opened.previous
+    return opened
+
+
+def _has_served(row: Rollout) -> bool:
+    if row.state in SERVED or row.held_until is not None:
+        return True
+    digest = row.version.artifact.digest if row.version is not None and row.version.artifact is not None else ""
+    return row.endpoint.instances.filter(ready=True, leaving=False, digest__in=("", digest)).exists()
 
 
 def rollout_step(*, rollout: Rollout, facts: RolloutFacts) -> Rollout:
@@ -144,6 +159,9 @@ def _changes(rollout: Rollout, step: Step, now: datetime) -> dict[str, Any]:
         changes["warming_at"] = now
     if rollout.state in BEFORE_SWITCH and step.state is RolloutState.SWITCHING:
         changes["opened_at"] = now
+        if rollout.pods_number is None:
+            # What waited for its pods when this one began may have served since.
+            changes["previous"] = what_served(serving(rollout.endpoint))
     if step.state is RolloutState.HOLDING:
         # What opened the gate ends no hold.
         changes |= {"held_until": step.held_until, "released_at": None}

@@ -17,6 +17,7 @@ from caches.domain.endpoints.workload import Served, deployment, service
 from caches.domain.gating import Gate, GateState, GateType, cold_words, gate
 from caches.domain.rollouts import BEFORE_SWITCH, RolloutFacts, RolloutState, VersionFacts, WorkloadFacts
 from caches.domain.states import any_moving
+from caches.domain.text import plural
 from caches.models import ModelVersion, Rollout
 from caches.selectors.endpoint_targets import CacheTargets, cache_targets, gate_targets
 from caches.services.connections import connection_spec
@@ -25,7 +26,7 @@ from caches.services.endpoints.jumpstart import served_spec
 from caches.services.endpoints.pins import Pinned, pin_ensure, pins_release
 from caches.services.endpoints.reconnecting import connection_follow, connection_said, is_whole
 from caches.services.endpoints.refusals import NO_ENSURE_IMAGE
-from caches.services.endpoints.rollouts import rollout_begin, rollout_step, serving
+from caches.services.endpoints.rollouts import rollout_begin, rollout_step, serving, what_served
 from caches.services.endpoints.tokens import token_follow
 from caches.services.endpoints.versions import Registered, base_place, version_of
 from caches.services.endpoints.waiting import NOBODY, Waits, pods_waiting
@@ -96,8 +97,9 @@ def endpoint_serve(
     warming = _warm(endpoint, spec, rollout, registered, targets, now)
     spec = served_spec(spec, registered.version)
     image = endpoint_image(
-        endpoint=endpoint, spec=spec, rollout=rollout, version=registered.version, targets=targets, now=now
-    )
+        endpoint=endpoint, spec=spec, rollout=rollout, version=registered.version, targets=targets, now=now,
+        refused=registered.refused,
+    )  # fmt: skip
     work = gateway.workload_status(endpoint.namespace, endpoint.name)
     waits = pods_waiting(endpoint, registered.version)
     facts = replace(_facts(rollout, registered, warming, work, spec, now, waits.new), naming=image.pending)
@@ -107,7 +109,7 @@ def endpoint_serve(
     if rollout.opened_at is not None and rollout.state != RolloutState.FAILED:
         _apply(endpoint, spec, image, rollout, registered.version, targets, work, gateway)
     _release(endpoint, rollout, spec)
-    weights = _weights(spec, targets, warming)
+    weights = _weights(spec, targets, rollout, registered, warming)
     status = StatusFacts(
         name=endpoint.name,
         generation=endpoint.generation,
@@ -220,6 +222,8 @@ def _release(endpoint: Endpoint, rollout: Rollout, spec: EndpointSpec) -> None:
     current = serving(endpoint)
     if current is not None and current.pk != rollout.pk:
         kept.append(current)
+        # Where that one never served, those before it still do.
+        kept += [row for row in (what_served(current),) if row is not None]
     if rollout.state not in (*BEFORE_SWITCH, RolloutState.DONE) and rollout.previous is not None:
         kept.append(rollout.previous)
     for held in Rollout.objects.filter(endpoint=endpoint, state=RolloutState.HOLDING).select_related("previous"):
@@ -270,14 +274,29 @@ def _pod_source(version: ModelVersion | None) -> str:
     return json.dumps({"connection": json.loads(codec.dumps(connection)), "uri": version.uri}, sort_keys=True)
 
 
-def _weights(spec: EndpointSpec, targets: CacheTargets, warming: _Warming) -> CacheFacts | None:
+def _weights(
+    spec: EndpointSpec, targets: CacheTargets, rollout: Rollout, registered: Registered, warming: _Warming
+) -> CacheFacts | None:
     if not spec.cache.weights or not spec.source.is_cacheable:
         return None
     if not targets.pools:
         return CacheFacts("Failed", 0, 0, targets.why)
+    if registered.refused:
+        return CacheFacts("Failed", 0, 0, registered.refused)
     if warming.pinned.no_room:
         return CacheFacts("Pending", 0, 0, warming.pinned.no_room)
-    return cache_facts(warming.whole, moving=warming.moving, cold=warming.cold)
+    facts = cache_facts(warming.whole, moving=warming.moving, cold=warming.cold)
+    return facts if facts.state == "Ready" else replace(facts, gate=_gate_words(spec, rollout, warming.gate))
+
+
+def _gate_words(spec: EndpointSpec, rollout: Rollout, own: Gate | None) -> str:
+    """That pods start although not every target is warm, where the document says so; "" while they do not."""
+    some = spec.options.gate.type in (GateType.COUNT, GateType.PERCENT)
+    if own is None or spec.options.gate.type is GateType.ALL:
+        return ""
+    if rollout.opened_at is None and own.state is not GateState.OPEN:
+        return ""
+    return f"The gate asks for {plural(own.required, 'node')} and is open." if some else "The gate is open."
 
 
 def _warm_up(endpoint: Endpoint) -> WarmUpFacts:

@@ -55,9 +55,10 @@ def image_register(
             names = {"registry": parsed.registry, "repository": parsed.repository, "tag": parsed.tag}
             row = Image.objects.create(reference=text, **names, **fields)
         else:
-            for name, value in (fields | {"code": "", "message": "", "next_step": ""}).items():
+            # Why it was refused stays until somebody answers: meanwhile it is all that is known.
+            for name, value in fields.items():
                 setattr(row, name, value)
-            row.save(update_fields=[*fields, "code", "message", "next_step", "updated_at"])
+            row.save(update_fields=[*fields, "updated_at"])
         operation = _start(actor, row, params)
         _audit(actor, "image.register", row, None, {"state": row.state, **params}, operation=operation)
         return row, operation

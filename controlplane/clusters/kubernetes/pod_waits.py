@@ -49,7 +49,33 @@ def wait_of(pod: Json, *, excused: str = "") -> tuple[str, str]:
         ended = _ended(container) if reason is WaitReason.CRASHING else ""
         words = [name, word, ended, waiting.get("message")]
         return reason, said(": ".join(str(part) for part in words if part), MESSAGE_LENGTH)
+    return _probed(spec, status, excused)
+
+
+def _probed(spec: Json, status: Json, excused: str) -> tuple[str, str]:
+    """The first container that runs and whose probe is waited for. Which one, and since when: what it answers instead
+    is said in events alone."""
+    made = {str(one.get("name")): one for one in spec.get("containers") or ()}
+    for container in status.get("containerStatuses") or ():
+        name, running = str(container.get("name") or ""), (container.get("state") or {}).get("running")
+        if running is None or container.get("ready") or name == excused:
+            continue
+        kind = "readiness" if container.get("started") or "startupProbe" not in made.get(name, {}) else "startup"
+        if probe := made.get(name, {}).get(f"{kind}Probe"):
+            since = str(running.get("startedAt") or "").replace("T", " ").replace("Z", " UTC")
+            runs = f"it runs since {since}" if since else "it runs"
+            words = f"{name}: {runs}, and its {kind} probe has not succeeded yet: {_asked(probe)}"
+            return WaitReason.NOT_ANSWERING, said(words, MESSAGE_LENGTH)
     return "", ""
+
+
+def _asked(probe: Json) -> str:
+    """What a probe asks, in a few words."""
+    if web := probe.get("httpGet"):
+        return f"GET {web.get('path') or '/'} on port {web.get('port')}"
+    if (plain := probe.get("tcpSocket") or probe.get("grpc")) is not None:
+        return f"a connection to port {plain.get('port')}"
+    return "a command in the container"
 
 
 def _containers(status: Json) -> Iterator[Json]:
