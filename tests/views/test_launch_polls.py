@@ -24,6 +24,7 @@ from caches.models import Launch, LaunchHour
 from caches.services.launches.assembly import launches_assemble
 from caches.services.launches.counts import hours_count
 from caches.services.launches.ingest import sightings_record
+from caches.services.launches.retiming import launches_retime
 from controlplane.accounts.models import RoleGrant, User
 from controlplane.audit.models import Via
 from controlplane.audit.services import Actor, audit_write
@@ -153,6 +154,16 @@ def test_what_changed_is_shown(lab: Lab, ada: Client, change: str) -> None:
         CHANGES[change](lab)
         assert content(tag(ada)) != content(known), "else this shows nothing"
         assert asked_again(ada, known)[0] == 200
+
+
+def test_while_phases_wait_to_be_made_again_it_is_read(lab: Lab, ada: Client) -> None:
+    with time_machine.travel(lab.now, tick=False):
+        lab.fill()
+        known = tag(ada)
+        Launch.objects.filter(pod_uid="a").update(rule=1)
+        assert read(asked_again(ada, known)[1]), "no hour tells of it when they change"
+        assert launches_retime() == 1
+        assert not read(asked_again(ada, tag(ada))[1])
 
 
 @pytest.mark.parametrize(

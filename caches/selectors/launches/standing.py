@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from django.db import connection
 
 from caches.domain.launches.period import HOUR, Period, hour_of
+from caches.domain.launches.timeline import RULE
 from caches.models import Launch, LaunchCount, LaunchHour
 from caches.selectors.launches.trials import trials_within
 from controlplane.audit.models import AuditEvent
@@ -21,8 +22,9 @@ def launches_standing(period: Period, *, since: datetime, now: datetime) -> tupl
     changed. ``since`` where what is beside them begins. None: that cannot be told, so they are to be read.
 
     Whoever changes a launch marks its hour in the same transaction, and whoever counts that hour gives it new rows in
-    the one that takes the mark away. So while nothing waits, the rows of the hours tell of every change. Changes that
-    people make are told of by the audit trail: its rows are only added, with the time at which that was begun.
+    the one that takes the mark away. So while nothing waits, the rows of the hours tell of every change; phases that
+    follow an earlier rule wait too, as no hour tells of them. Changes that people make are told of by the audit trail:
+    its rows are only added, with the time at which that was begun.
     """
     if since < now - _COUNTED or not (period.open or now >= period.end + (period.end - period.since)):
         return None
@@ -38,6 +40,7 @@ def launches_standing(period: Period, *, since: datetime, now: datetime) -> tupl
 
 _STANDING = f"""
     SELECT EXISTS (SELECT FROM {Launch._meta.db_table} WHERE stale_at IS NOT NULL)
+           OR EXISTS (SELECT FROM {Launch._meta.db_table} WHERE rule < {RULE})
            OR EXISTS (SELECT FROM {LaunchHour._meta.db_table}
                        WHERE step = 'Hour' AND start >= %s AND start < %s),
            (SELECT md5(string_agg(id::text, ' ' ORDER BY id)) FROM {LaunchCount._meta.db_table}
