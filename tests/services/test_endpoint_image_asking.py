@@ -150,6 +150,11 @@ def test_without_a_version_that_would_name_the_image_it_says_why_there_is_none(a
     assert said(endpoint_image(**given))[0] == "Pending"
     state, message = said(endpoint_image(**given, refused="No connection allows it."))
     assert state == "Failed" and message.endswith("and there is none. No connection allows it.")
+    image = known(checked_at=asking.rollout.created_at)
+    given["spec"] = spec_of(config(spec__worker__image=image.reference))
+    words = "It is kept once its weights are registered."
+    assert said(endpoint_image(**given)) == ("Pending", words)
+    assert said(endpoint_image(**given, refused="No such bucket.")) == ("Failed", f"{words} No such bucket.")
 
 
 def test_what_is_no_reference_is_said_and_asked_of_nobody(asking: Asking) -> None:

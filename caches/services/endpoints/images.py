@@ -77,7 +77,11 @@ def endpoint_image(
     moved = f"{image.reference} names {image.moved_to} now." if image.moved_to else ""
     cache = None
     if spec.cache.image:
-        cache = _kept(endpoint, spec, image, version, targets, now) if wanted else _not_wanted(targets)
+        if version is None and spec.source.is_cacheable and wanted:
+            state = "Failed" if refused else "Pending"
+            cache = CacheFacts(state, 0, 0, f"It is kept once its weights are registered. {refused}".strip())
+        else:
+            cache = _kept(endpoint, image, version, targets, now) if wanted else _not_wanted(targets)
     return EndpointImage(held_reference(image), cache=cache, moved=moved)
 
 
@@ -171,15 +175,12 @@ def registry_connection(parsed: ImageReference, *, namespace: str) -> SourceConn
 
 def _kept(
     endpoint: Endpoint,
-    spec: EndpointSpec,
     image: Image,
     version: ModelVersion | None,
     targets: CacheTargets,
     now: datetime,
 ) -> CacheFacts:
     """Pinned on its targets, and how far they are."""
-    if version is None and spec.source.is_cacheable:
-        return CacheFacts("Pending", 0, 0, "It is kept once its weights are registered.")
     pinned = image_pin_ensure(endpoint=endpoint, version=version, image=image, targets=targets)
     if pinned.pin is None:
         return CacheFacts("Failed", 0, 0, pinned.no_room)
