@@ -161,7 +161,7 @@ def test_workloads_that_hurt(capsys: pytest.CaptureFixture[str]) -> None:
 def test_sixteen_setups(capsys: pytest.CaptureFixture[str]) -> None:
     """Kinds of traffic by prefix lengths by loads, each against RANDOM on the same requests."""
     lines = [
-        "PREFIX_AWARE, T 32, against RANDOM on the same requests; as it comes with one router, then with four",
+        "PREFIX_AWARE, T 32, against RANDOM on the same requests; as it comes with one, four and eight routers",
         f"{'traffic':11} length  load       hit rate      p50     p90     p99    mean  prefilled        share",
     ]
     for kind, ids in KINDS.items():
@@ -169,7 +169,7 @@ def test_sixteen_setups(capsys: pytest.CaptureFixture[str]) -> None:
             requests = made(ids, rate=load)
             base = run(RANDOM, requests)
             for length in LENGTHS:
-                for routers in (1, 4):
+                for routers in (1, 4, 8):
                     one = run(prefix(length, 32), requests, routers)
                     lines.append(f"{kind:11} {length:6} {load:5g} {against(base, one)}")
     said(capsys, lines)
