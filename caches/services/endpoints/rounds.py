@@ -6,6 +6,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import structlog
+from celery.exceptions import SoftTimeLimitExceeded
 from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
@@ -61,8 +62,8 @@ def endpoints_round(*, cluster_id: UUID) -> int:
             except GatewayError as error:
                 # The others are looked at all the same; this one is again in the next round.
                 log.warning("endpoint.unanswered", endpoint=endpoint.full_name, error=str(error)[:300])
-            except (OperationalError, InterfaceError):
-                raise  # the database is away: nobody can be looked at
+            except (OperationalError, InterfaceError, SoftTimeLimitExceeded):
+                raise  # the database is away, or the time is up: nobody can be looked at
             except Exception:
                 # Those that come after it would be looked at no more for as long as it lasts.
                 log.exception("endpoint.bug", endpoint=endpoint.full_name)
