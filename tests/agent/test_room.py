@@ -25,8 +25,8 @@ def test_it_refuses_a_model_that_cannot_fit_before_a_byte_moves(tmp_path: Path) 
         digest = world.model("m", {"a": noise(300 * KIB)})
         entry = world.becomes(digest, EntryState.FAILED, reason=Reason.INSUFFICIENT_CAPACITY)
         assert entry.message == (
-            "It needs 300 KiB; 240 KiB are free, and running downloads have reserved 0 B. Of the disk's 250 KiB weights "
-            "take 0 B and other files 10 KiB."
+            "It needs 300 KiB; 240 KiB are free, and running downloads have reserved 0 B. "
+            "Of the disk's 250 KiB weights take 0 B and other files 10 KiB."
         )
         assert not world.requests and entry.bytes_moved == 0
         world.link.quota = (350 * KIB, 10 * KIB)
