@@ -63,6 +63,20 @@ def test_a_batch_becomes_a_launch(lab: Cluster, reporter: Api) -> None:
     assert shown["links"]["ui"].endswith(f"/launches/{ID}")
 
 
+def test_a_hit_takes_what_its_step_says_and_the_rest_of_the_step_is_told(lab: Cluster, reporter: Api) -> None:
+    begun = timezone.now() - timedelta(minutes=10)
+    for mark, after in {"Created": 0, "Scheduled": 0, "EnsureStarted": 0, "Started": 2, "Ready": 9}.items():
+        report(reporter, {**POD, "mark": mark, "at": (begun + timedelta(seconds=after)).isoformat()})
+    ended = {"mark": "EnsureEnded", "at": (begun + timedelta(seconds=2)).isoformat(), "seconds": 0.5}
+    report(reporter, {**POD, **ended, "observer": "Ensure", "facts": {"found": "hit"}})
+    settle()
+    shown = reporter.get(f"launches/{ID}").json()
+    (fetch,) = [one for one in shown["phases"] if one["phase"] == "WeightsFetch"]
+    assert (fetch["seconds"], fetch["observer"], shown["reached"]) == (0.5, "Ensure", "HealthChecks")
+    assert shown["waited"] == {"for_weights_seconds": 0, "to_restart_seconds": 0, "for_step_seconds": 1.5}
+    assert (shown["unknown_seconds"], shown["total_seconds"]) == (8.5, 9)
+
+
 def test_a_launch_whose_request_nobody_saw_says_why_it_has_no_seconds(lab: Cluster, reporter: Api) -> None:
     """Engines after the fleet was stopped and started: they are back, and nobody knows since when they were wanted."""
     begun = timezone.now() - timedelta(minutes=10)

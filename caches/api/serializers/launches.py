@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from caches.api.serializers.common import ObjectSerializer
 from caches.domain.launches.reports import MOST_RESTARTS
+from caches.domain.launches.timeline import seconds_waited
 from caches.domain.launches.words import (
     Cached,
     Clock,
@@ -21,6 +23,7 @@ from caches.domain.launches.words import (
     Trials,
 )
 from caches.models import Launch
+from caches.selectors.launches.observations import observations_by_launch
 from controlplane.rest.validation import Input
 
 MOST_ITEMS = 5000
@@ -94,10 +97,25 @@ class ObservationSerializer(serializers.Serializer[Any]):
     received_at = serializers.DateTimeField()
 
 
+class WaitedSerializer(serializers.Serializer[Any]):
+    """What of ``unknown_seconds`` can be said."""
+
+    for_weights_seconds = serializers.FloatField(source="for_weights", help_text="until weights could be fetched")
+    to_restart_seconds = serializers.FloatField(source="to_restart", help_text="after the run before had ended")
+    for_step_seconds = serializers.FloatField(
+        source="for_step", help_text="that the weights step ran beside its fetch: to be started, and seen to have ended"
+    )
+
+
 class LaunchDetailSerializer(LaunchSerializer):
     clock_shift_seconds = serializers.FloatField(help_text="added to the node's times, so that causes come first")
     phases = PhaseTimeSerializer(many=True)
+    waited = serializers.SerializerMethodField()
     observations = ObservationSerializer(many=True)
+
+    @extend_schema_field(WaitedSerializer)
+    def get_waited(self, launch: Launch) -> Any:
+        return WaitedSerializer(seconds_waited(observations_by_launch([launch.pk]).get(launch.pk, ()))).data
 
 
 class ReportInput(Input):
