@@ -22,7 +22,9 @@ from routing.domain.told import NotTold
 log = logging.getLogger(__name__)
 
 WORDS_KEY, WORDS_KEPT, AT_ONCE = "hearth:routing:words", 2000, 500
+WORDS_OF_EACH = 64  # that are kept at least: three seconds of them. Of many endpoints each may have a hundred kilobytes
 LOOK_SECONDS = 0.25
+SHARE = 0.05  # of the processor: of many endpoints it is said less often what changed, down to every KEEP_SECONDS
 
 
 class Talker(Rounds):
@@ -35,6 +37,7 @@ class Talker(Rounds):
         self._last = b""  # of the words that were read
         self._said: Mapping[Names, Part] = {}
         self._said_at: float | None = None
+        self._spent = 0.0  # seconds of the processor, in the last round
 
     async def run(self) -> None:
         looking = asyncio.get_running_loop().create_task(every(LOOK_SECONDS, self.look))
@@ -55,26 +58,30 @@ class Talker(Rounds):
         self._last, self._said_at = b"", None
 
     def _pause(self) -> float:
-        return SAY_SECONDS
+        return max(SAY_SECONDS, min(KEEP_SECONDS, self._spent / SHARE))
 
     async def _round(self, connection: Any) -> None:
         """One question: this router's word, if it has one, and all that was said since it asked last."""
-        if self._fleet.config.routers <= 1:
+        if (routers := self._fleet.config.routers) <= 1:
             self._last = b""
             return
         if not self._last:
             newest = await connection.xrevrange(WORDS_KEY, count=1)
             self._last = newest[0][0] if newest else b"0-0"
-        asked = connection.pipeline(transaction=False)
+        asked, began = connection.pipeline(transaction=False), time.thread_time()
         if (word := self._word()) is not None:
             message = json.dumps(word.to_json(), separators=(",", ":")).encode()
-            asked.xadd(WORDS_KEY, {"m": message}, maxlen=WORDS_KEPT, approximate=True)
+            kept = min(WORDS_KEPT, WORDS_OF_EACH * routers)
+            asked.xadd(WORDS_KEY, {"m": message}, maxlen=kept, approximate=True)
         asked.xrange(WORDS_KEY, min=b"(" + self._last, count=AT_ONCE)
+        spent = time.thread_time() - began
         *_, found = await asked.execute()
         self._reached()
+        began = time.thread_time()
         for self._last, fields in found:
             self._take(fields.get(b"m", b""))
         self.look()
+        self._spent = spent + time.thread_time() - began
 
     def _word(self) -> Word | None:
         """None while nothing changed and it is not time yet to say that."""

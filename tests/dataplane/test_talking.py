@@ -219,6 +219,25 @@ def test_it_says_at_once_what_changed_and_now_and_then_that_it_is_there() -> Non
     assert [says(), says()] == [True, False], "that it has nothing any more"
 
 
+@pytest.mark.parametrize(("spent", "pause"), [(0.0, 0.05), (0.001, 0.05), (0.01, 0.2), (1.0, KEEP_SECONDS)])
+def test_it_takes_little_of_the_processor_however_much_there_is_to_say(spent: float, pause: float) -> None:
+    one = Process()
+    talker = Talker("redis://127.0.0.1:9/0", one.fleet, one.name)
+    talker._spent = spent
+    assert talker._pause() == pytest.approx(pause)
+
+
+def test_what_it_spends_is_measured_and_no_more_is_kept_than_is_read(broker: redis.Redis, valkey_url: str) -> None:
+    async def test() -> None:
+        for _ in range(600):
+            broker.xadd(talking.WORDS_KEY, {"m": b"x" * 1000})
+        async with processes(valkey_url) as (one, other):
+            await until(lambda: all(each.talker and each.talker._spent > 0 for each in (one, other)), "it took time")
+            await until(lambda: broker.xlen(talking.WORDS_KEY) < 200, "older words went")
+
+    told(test())
+
+
 def test_who_comes_late_hears_those_who_had_nothing_new_to_say(broker: redis.Redis, valkey_url: str) -> None:
     async def test() -> None:
         one, late = Process(), Process()
