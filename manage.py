@@ -14,9 +14,11 @@ def main() -> None:
         from django.core.management import execute_from_command_line
 
         from controlplane.embedded.beside import environment_beside
+        from controlplane.embedded.direct import directly
         from controlplane.embedded.problems import EmbeddedError
     except ImportError:
         sys.exit("Hearth is not installed in this Python. Use 'make run', or .venv/bin/python manage.py.")
+    os.environ.update(directly(os.environ))
     try:
         os.environ.update(environment_beside(sys.argv[1:]))
     except EmbeddedError as problem:

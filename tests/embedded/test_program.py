@@ -30,6 +30,7 @@ class Run:
         own = {"DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HEARTH_STATE_DIR"}
         self.env = {key: value for key, value in os.environ.items() if key not in own}
         self.env["HEARTH_STATE_DIR"] = str(state)
+        self.env["http_proxy"] = "http://127.0.0.1:9"  # where nobody is: all that it starts it asks directly
         self.argv = [sys.executable, str(ROOT / "manage.py"), "run", "--no-demo", "--port", str(port)]
         self.process = self.start()
 

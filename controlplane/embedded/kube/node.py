@@ -6,11 +6,11 @@ import datetime as dt
 import os
 import shutil
 import socket
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from controlplane.embedded.direct import open_direct
 from controlplane.embedded.kube import cgroups, links, mounts, namespace
 from controlplane.embedded.kube.api import ApiError
 from controlplane.embedded.kube.runtime import KUBELET_ROOT, SOCKET, Layout
@@ -208,7 +208,7 @@ class KubeNode:
         """Whether this very kubelet is alive and has told the API server that its node is Ready."""
         client = self._cluster.client
         try:
-            with urllib.request.urlopen(f"http://{self.address}:{_HEALTH_PORT}/healthz", timeout=1):
+            with open_direct(f"http://{self.address}:{_HEALTH_PORT}/healthz", timeout=1):
                 pass
             node = client.get(f"/api/v1/nodes/{self.name}")
             if self._rejoined is not None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controlplane.embedded import ports
+from controlplane.embedded.direct import open_direct
 from controlplane.embedded.problems import EmbeddedError
 from controlplane.embedded.processes import Spec
 
@@ -124,14 +125,14 @@ class Registry:
         url = path if path.startswith("http") else f"http://{self.host}{path}"
         request = urllib.request.Request(url, data=body, method=verb, headers={"Content-Type": kind})
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with open_direct(request, timeout=30) as answer:
                 return str(answer.headers.get("Location", ""))
         except OSError as error:
             raise EmbeddedError(f"The registry refused {verb} {path}: {error}") from error
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://{self.host}/v2/", timeout=1):
+            with open_direct(f"http://{self.host}/v2/", timeout=1):
                 return True
         except OSError:
             return False
