@@ -244,9 +244,10 @@ async def test_an_openai_client_names_an_endpoint_by_its_model() -> None:
         ])  # fmt: skip
         for model, number in (("one", 0), ("llama", 0), ("two", 1), ("qwen", 1)):
             assert await place(here, chat("x", model=model)) == number
-        reply = await here.ask("POST", "/v1/chat/completions", chat("x", model="other"))
-        assert reply.status == 404 and "one, two" in json.loads(reply.body)["error"]["next_step"]
-        for wrong in (chat("x", model=7), b"{", b""):
+        for unknown in (chat("x", model="other"), b""):
+            reply = await here.ask("POST", "/v1/chat/completions", unknown)
+            assert reply.status == 404 and "one, two" in json.loads(reply.body)["error"]["next_step"]
+        for wrong in (chat("x", model=7), b"{"):
             reply = await here.ask("POST", "/v1/chat/completions", wrong)
             assert (reply.status, json.loads(reply.body)["error"]["code"]) == (400, "routing:request:bad-body")
 
