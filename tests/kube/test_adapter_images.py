@@ -97,7 +97,11 @@ def test_it_is_made_again_for_a_machine_that_came_under_the_same_name(contract: 
     assert seen is None or seen.ready is not True, "what the earlier machine had says nothing about this one"
     contract.gateway.apply_image_holder(HOLDER)
     contract.client.delete(f"{names.IMAGE_PODS}/{old['metadata']['name']}", grace_seconds=0)  # as its kubelet would
-    until(lambda: pods(contract).get("n-1", old)["metadata"]["uid"] != old["metadata"]["uid"], "there is a new holder")
+    # What the cluster's scheduler or controllers missed of a change they look at again after five minutes.
+    until(
+        lambda: pods(contract).get("n-1", old)["metadata"]["uid"] != old["metadata"]["uid"],
+        "there is a new holder", seconds=400.0,
+    )  # fmt: skip
     runs(contract, pods(contract)["n-1"])
     assert presence(contract) == {"n-1": ImagePresence("n-1", uid, REFERENCE, True)}
 
