@@ -143,6 +143,39 @@ def test_it_says_that_an_image_cannot_be_held_and_why(container: dict[str, Any],
     assert "cannot be held" in found.message and words in found.message
 
 
+def end(exit_code: int, reason: str, *, seconds: int = 1) -> dict[str, Any]:
+    times = {"startedAt": NOW.isoformat(), "finishedAt": (NOW + timedelta(seconds=seconds)).isoformat()}
+    return {"terminated": {"exitCode": exit_code, "reason": reason, **times}}
+
+
+LOST = end(255, "Unknown")  # as containerd says it of what was there before it was started again
+AWAY = [LOST, end(137, "ContainerStatusUnknown"), end(137, "Error", seconds=3600), end(0, "Completed", seconds=60)]
+
+
+@pytest.mark.parametrize("container", [{"state": ended} for ended in AWAY])
+def test_a_holder_that_was_stopped_with_its_node_says_nothing_of_the_image(container: dict[str, Any]) -> None:
+    for made in (container, {**waiting("CrashLoopBackOff", "back-off"), "lastState": container["state"]}):
+        for volume in (False, True):
+            found = seen(pod(made, volume=volume))
+            assert (found.ready, found.reason, found.holdable, found.leaving) == (None, "", True, False)
+            assert "cannot be held" not in found.message and "starts it again" in found.message
+    assert seen(pod({**RUNNING, "lastState": container["state"]})).ready is True
+
+
+@pytest.mark.parametrize("reason", ["Error", "Completed", "ContainerCannotRun", "StartError"])
+def test_an_image_whose_command_ends_by_itself_cannot_be_held(reason: str) -> None:
+    for made in ({"state": end(127, reason)}, {**waiting("CrashLoopBackOff"), "lastState": end(127, reason)}):
+        found = seen(pod(made))
+        assert (found.ready, found.reason, found.holdable) == (False, Reason.INVALID_REQUEST, False)
+        assert "It ended with 127." in found.message
+
+
+def test_what_a_start_is_refused_for_is_told_whatever_was_lost_before() -> None:
+    found = seen(pod({**waiting("CreateContainerError", "no command"), "lastState": LOST}))
+    assert (found.reason, found.holdable) == (Reason.INVALID_REQUEST, False)
+    assert "no command" in found.message and "255" not in found.message
+
+
 def test_a_node_that_does_not_mount_it_is_told_from_an_image_without_a_shell() -> None:
     found = seen(pod(waiting("CreateContainerError", "failed to mount"), volume=True))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from controlplane.clusters.documents import Reason
@@ -47,6 +47,10 @@ _NOT_HOLDABLE = (
     "The image cannot be held: this cluster has no image volumes, and its command for that ends at once (it needs "
     "/bin/sh and sleep)."
 )
+# The runtime's and the kubelet's words for a container that they lost sight of, with its node or with themselves.
+_LOST = frozenset({"Unknown", "ContainerStatusUnknown"})
+AT_ONCE = timedelta(minutes=1)  # a command that ran for longer does what it is for: somebody ended it
+_STOPPED = "The holder was stopped with its node, which says nothing of the image; the node starts it again."
 _NOT_MOUNTED = "The image cannot be held: its node does not mount it as a volume."
 
 
@@ -95,7 +99,10 @@ def _of_container(pod: Json, reference: str, found: Callable[..., ImagePresence]
         return found(False, Reason.INTEGRITY_MISMATCH, message or word)
     if word == "InvalidImageName":
         return found(False, Reason.INVALID_REQUEST, message or word)
-    why = _why_ended(status) or message or word
+    ended = _ended(status)
+    if ("terminated" in state or word == "CrashLoopBackOff") and ended and not _ended_itself(ended):
+        return found(None, message=_STOPPED)
+    why = _why(ended) or message or word
     what = _NOT_MOUNTED if pod["spec"].get("volumes") else _NOT_HOLDABLE
     return found(False, Reason.INVALID_REQUEST, f"{what} {why}".strip(), holdable=False)
 
@@ -150,9 +157,21 @@ def _conditions(pod: Json) -> Iterable[Json]:
     return (pod.get("status") or {}).get("conditions") or ()
 
 
-def _why_ended(status: Json) -> str:
-    for state in (status.get("state") or {}, status.get("lastState") or {}):
-        ended = state.get("terminated") or {}
-        if ended:
-            return str(ended.get("message") or f"It ended with {ended.get('exitCode')}.").strip()
-    return ""
+def _ended(status: Json) -> Json:
+    """How the container ended: now or, where it is about to start again, the last time."""
+    states = (status.get("state") or {}, status.get("lastState") or {})
+    return next((ended for state in states if (ended := state.get("terminated"))), {})
+
+
+def _ended_itself(ended: Json) -> bool:
+    """Whether its command came to its end, so that it would again."""
+    if ended.get("reason") in _LOST:
+        return False
+    began_at, ended_at = time_of(ended.get("startedAt")), time_of(ended.get("finishedAt"))
+    return began_at is None or ended_at is None or ended_at - began_at < AT_ONCE
+
+
+def _why(ended: Json) -> str:
+    if not ended or not _ended_itself(ended):
+        return ""
+    return str(ended.get("message") or f"It ended with {ended.get('exitCode')}.").strip()
