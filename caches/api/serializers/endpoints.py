@@ -134,7 +134,9 @@ class InstanceSerializer(serializers.Serializer[Any]):
         help_text="Ready, NotReady, Terminating (it gets no new request), or Unknown while its cluster or its node is "
         "silent"
     )
-    unknown_since = serializers.SerializerMethodField(help_text="null: it is known, or nobody ever said")
+    unknown_since = serializers.SerializerMethodField(
+        help_text="null: it is known, nobody ever said, or its node's agent was heard of a moment ago"
+    )
     restart_count = serializers.IntegerField()
     wait_reason = serializers.SerializerMethodField(
         help_text=f"why it does not run what it should: {', '.join((*WaitReason, NODE_NOT_READY))}; empty: it waits "
