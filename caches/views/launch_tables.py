@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from caches.domain.launches.words import Cached, EventClass, MissReason, Phase, PhaseState
+from caches.domain.launches.observations import Observation
+from caches.domain.launches.words import Cached, EventClass, Mark, MissReason, Phase, PhaseState
 from caches.launch_charts import PHASE_WORDS
 from caches.models import Launch, LaunchObservation
 from caches.selectors.launches.stats import ClassStats, Part
@@ -256,12 +257,18 @@ def phase_table(launch: Launch) -> list[dict[str, Any]]:
     ]
 
 
-def observation_table(request: HttpRequest, launch: Launch) -> Table:
-    """The raw evidence, as it came."""
+def observation_table(request: HttpRequest, launch: Launch, outside: Collection[Observation] = ()) -> Table:
+    """The raw evidence, as it came; of what is ``outside`` the launch it says so."""
+    left = {(one.observer, one.phase, one.at, one.seconds, one.clock) for one in outside}
+
+    def saw(row: LaunchObservation) -> SafeString:
+        out = row.mark == Mark.SPAN and (row.observer, row.phase, row.at, row.seconds, row.clock) in left
+        return format_html("{}{}", _saw(row), _beside("outside the launch" if out else ""))
+
     columns = [
         Column("at", "At", lambda o: o.at, lambda o: cells.when(o.at), "at"),
         Column("observer", "Observer", lambda o: o.observer, lambda o: words_of(o.observer), "observer"),
-        Column("mark", "Saw", lambda o: o.mark, _saw, heading=True),
+        Column("mark", "Saw", lambda o: o.mark, saw, heading=True),
         Column("seconds", "Seconds", lambda o: o.seconds, lambda o: cells.duration(o.seconds), numeric=True),
         Column("clock", "Clock", lambda o: o.clock),
         Column("facts", "Facts", lambda o: o.facts, _facts),

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from caches import launch_charts
 from caches.domain.launches.period import LONGEST, Period, moment_of, period_of
+from caches.domain.launches.spans import outside_of
 from caches.domain.launches.timeline import seconds_waited
 from caches.domain.launches.words import Cached, EventClass
 from caches.launch_addresses import FILTERS, WORDS
@@ -127,11 +128,12 @@ def launch(request: HttpRequest, launch_id: UUID, suffix: str = "") -> HttpRespo
     found = launches_list(targets=readable(request)).defer(None).filter(pk=launch_id).first()
     if found is None:
         raise Missing("launch:user:not-found", "There is no such launch.", next_step="Look at Cold starts.")
-    seen = observation_table(request, found)
+    told = observations_by_launch([found.pk]).get(found.pk, ())
+    seen = observation_table(request, found, outside_of(told))
     context = {
         "launch": found,
         "phase_lines": phase_table(found),
-        "waited": seconds_waited(observations_by_launch([found.pk]).get(found.pk, ())),
+        "waited": seconds_waited(told),
         "waterfall": launch_charts.waterfall(found) if any(line["pieces"] for line in found.phases) else None,
         "node_there": found.node_id is not None,
         "curl": curl(request, f"launches/{found.pk}"),

@@ -15,12 +15,12 @@ from django.utils import timezone
 
 from caches import launch_charts
 from caches.domain.launches.period import period_of
-from caches.domain.launches.words import EventClass, Mark
+from caches.domain.launches.words import EventClass, Mark, Phase
 from caches.models import Launch
 from caches.selectors.launches.stats import EDGES, Example, HeatCell
 from controlplane.audit.models import AuditEvent
 from tests import factories
-from tests.domain.launches import mark
+from tests.domain.launches import mark, span, whole
 from tests.services.launches import put_launches, sighting, take_in
 from tests.views.conftest import Stage
 
@@ -238,3 +238,11 @@ def test_what_the_weights_step_took_beside_its_fetch_is_said_where_no_phase_is(s
     assert re.search(r"Weights fetch\s+0 s\s+Ensure", text)
     assert "of these 2 s the weights step took beside its fetch" in text
     assert made.phase_seconds[2] == 0.02 and made.reached == "HealthChecks" and made.weights == "Hit"
+
+
+def test_a_phase_that_is_said_to_lie_outside_the_launch_is_shown_and_not_counted(stage: Stage, ada: Client) -> None:
+    late, within = span(Phase.WEIGHTS_LOAD, 0.5, 300), span(Phase.IMAGE_PULL, 2.0, 4)
+    (made,) = take_in(sighting(stage.pool.cluster, "late", *whole(), late, within))
+    text = text_of(ada, f"/launches/{made.pk}")
+    assert re.search(r"Weights load and shard\s+25 s\s+Runtime log", text), text
+    assert text.count("outside the launch") == 1 and "Weights load and shard outside the launch" in text

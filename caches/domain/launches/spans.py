@@ -8,22 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from caches.domain.launches.bounds import TOLERATED, Stretch, bounds_of
 from caches.domain.launches.clocks import node_shift
 from caches.domain.launches.observations import Observation, order_of
 from caches.domain.launches.words import WAITING, Clock, Mark, Observer, Phase
 
-# An effect this little before its cause is no contradiction: whole seconds of events, and clocks that NTP keeps.
-TOLERATED = timedelta(seconds=2)
 _ENDS = (Mark.SERVING, Mark.READY, Mark.FIRST_SUCCESS, Mark.ENDED)
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """From ``start`` to ``end``; both None where only ``seconds`` is known."""
-
-    start: datetime | None
-    end: datetime | None
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +39,7 @@ class Seen:
         self._marked: dict[Mark, list[Observation]] = defaultdict(list)
         for one in self.all:
             self._marked[one.mark].append(one)
+        self.bounds = bounds_of(self.first)
 
     def time(self, seen: Observation) -> datetime | None:
         """When, on the control plane's clock."""
@@ -87,8 +78,19 @@ def measures_of(seen: Seen, phase: Phase) -> list[Measure]:
     return [*(one for one in spans if one is not None), *_INFERRED[phase](seen)]
 
 
-def _spans(seen: Seen, phase: Phase, observer: Observer) -> list[Stretch]:
-    return [_stretch(seen, one) for one in seen.of(Mark.SPAN) if one.phase is phase and one.observer is observer]
+def outside_of(observations: Iterable[Observation]) -> frozenset[Observation]:
+    """Spans that lie outside the launch: nothing is measured by them."""
+    seen = Seen(observations)
+    return frozenset(one for one in seen.of(Mark.SPAN) if _span(seen, one) is None)
+
+
+def _spans(seen: Seen, phase: Phase, observer: Observer) -> list[Stretch | None]:
+    return [_span(seen, one) for one in seen.of(Mark.SPAN) if one.phase is phase and one.observer is observer]
+
+
+def _span(seen: Seen, measured: Observation) -> Stretch | None:
+    assert measured.phase is not None
+    return seen.bounds.within(measured.phase, _stretch(seen, measured))
 
 
 def _stretch(seen: Seen, measured: Observation) -> Stretch:

@@ -1,7 +1,8 @@
 """From what several observers saw to seven phases: a pure function of the set of observations.
 
 A second that two phases claim belongs to the later of them: it is what the launch had got to. What nobody claims is
-unknown and stays so. Lengths without a place on the clock count at most what the others leave.
+unknown and stays so. Lengths without a place on the clock count at most what the others leave. What is said to lie
+outside the launch measures nothing of it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from caches.domain.launches.observations import Observation
-from caches.domain.launches.spans import TOLERATED, Measure, Seen, cuts, measures_of, step_starts_of, union, waits_of
+from caches.domain.launches.spans import Measure, Seen, cuts, measures_of, step_starts_of, union, waits_of
 from caches.domain.launches.words import PHASES, LaunchState, Mark, Observer, Phase, PhaseState
 
 # Raised whenever the same observations give other phases: services.launches.retiming makes those of stored rows again.
@@ -72,13 +73,12 @@ class Timeline:
 def assemble(observations: Iterable[Observation]) -> Timeline:
     """The timeline of one launch, whatever the order and however often each observation came."""
     seen = Seen(observations)
-    started = seen.first(Mark.RESTARTED) or seen.first(Mark.CREATED) or seen.first(Mark.SCHEDULED)
-    ready, served = _after(seen.first(Mark.READY), started), _after(seen.first(Mark.FIRST_SUCCESS), started)
-    ended = _after(seen.first(Mark.ENDED), started)
+    bounds = seen.bounds
+    started, ready, served, ended = bounds.started, bounds.ready, bounds.served, bounds.ended
     state = LaunchState.READY if ready or served else LaunchState.ENDED if seen.of(Mark.ENDED) else LaunchState.STARTING
-    until = max((at for at in (ready, served) if at is not None), default=ended)
+    until = bounds.until
     measured = {phase: found[0] for phase in PHASES if (found := measures_of(seen, phase))}
-    reached = _reached(seen, measured, ready=ready is not None, served=served is not None)
+    reached = _reached(seen, measured, ready=ready is not None, served=served is not None or _answered(seen))
     pieces = _exclusive(measured, started, until if state is not LaunchState.STARTING else None)
     total = _seconds(started, until) if state is not LaunchState.STARTING else None
     lengths = _lengths(measured, pieces, total)
@@ -116,8 +116,7 @@ def seconds_waited(observations: Iterable[Observation]) -> Waited:
     """What can be said of the seconds in no phase."""
     seen = Seen(observations)
     timeline = assemble(seen.all)
-    start, until = timeline.started_at, max((at for at in (timeline.ready_at, timeline.served_at) if at), default=None)
-    until = until or timeline.ended_at
+    start, until = timeline.started_at, seen.bounds.until
     if start is None or until is None or not timeline.unknown_seconds:
         return Waited()
     claimed = [piece for one in timeline.phases for piece in one.pieces]
@@ -145,13 +144,6 @@ def _backed_off(seen: Seen, until: datetime) -> list[tuple[datetime, datetime]]:
     return [(restarted, min((at for at in began if at is not None), default=until))]
 
 
-def _after(moment: datetime | None, started: datetime | None) -> datetime | None:
-    """``moment`` unless it is of an earlier run: a pod stays ready for a moment when its container restarts."""
-    if moment is None or started is None:
-        return moment
-    return None if moment < started - TOLERATED else max(moment, started)
-
-
 def _seconds(start: datetime | None, end: datetime | None) -> float | None:
     return max(0.0, (end - start).total_seconds()) if start is not None and end is not None else None
 
@@ -160,6 +152,14 @@ def _reached(seen: Seen, measured: Iterable[Phase], *, ready: bool, served: bool
     got_to = [_REACHES[one.mark] for one in seen.all if one.mark in _REACHES]
     checked = [*([Phase.HEALTH_CHECKS] if ready else []), *([Phase.FIRST_REQUEST] if served else [])]
     return max([Phase.WAITING, *got_to, *measured, *checked], key=PHASES.index)
+
+
+def _answered(seen: Seen) -> bool:
+    """Whether somebody measured a first request after it was ready, although the first success was not seen."""
+    if (ready := seen.bounds.ready) is None:
+        return False
+    ends = (seen.time(one) for one in seen.of(Mark.SPAN) if one.phase is Phase.FIRST_REQUEST)
+    return any(at is not None and at >= ready for at in ends)
 
 
 def _exclusive(measured: Mapping[Phase, Measure], start: datetime | None, end: datetime | None) -> Pieces:
