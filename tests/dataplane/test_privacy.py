@@ -23,7 +23,7 @@ from django.test import Client
 
 from controlplane.accounts.models import Scope, User
 from controlplane.audit.models import AuditEvent
-from controlplane.serving.models import Variant
+from controlplane.serving.models import STATIC_KIND, Variant
 from routing.models import RouterProcess, RoutingWindow
 from routing.services.intake import figures_take
 from routing.services.policies import policy_set
@@ -168,7 +168,7 @@ def variant(db: None, settings: Any, valkey_url: str) -> Iterator[Variant]:
         made = factories.variant(of=chat_endpoint)
         for _ in range(2):
             factories.instance(of=chat_endpoint, address=f"127.0.0.1:{port}")
-        dead = factories.endpoint(name="dead")
+        dead = factories.endpoint(name="dead", kind=STATIC_KIND)  # a person gave its address: nobody waits for another
         factories.variant(of=dead)
         with socket.socket() as held:  # nobody listens there, and nobody can begin to
             held.bind(("127.0.0.1", 0))
