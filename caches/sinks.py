@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from datetime import datetime, timedelta
 from time import monotonic
 from uuid import UUID
@@ -23,7 +23,7 @@ from controlplane.serving.services import ENDPOINT_LABEL
 BATCH = 200
 # Other bytes on a disk that moved by less than this change no plan worth making.
 CAPACITY_STEP_BYTES = 16 * 1024 * 1024
-AGAIN_SECONDS = 1.0  # between two looks at a cluster's endpoints or a pool's images that changes ask for; sweeps go on
+AGAIN_SECONDS = 1.0  # between two rounds of a cluster's endpoints that changes ask for; a sweep asks for the last one
 LEAST_FRESHNESS = timedelta(seconds=1)  # that a pool can have: a shorter silence is not looked at
 
 
@@ -33,7 +33,7 @@ class CachesSink:
     def __init__(self) -> None:
         self._facts: dict[tuple[str, str, Kind], Hashable] = {}
         self._reported: dict[tuple[str, str], datetime] = {}  # by cluster and node uid
-        self._asked: dict[tuple[str, str], float] = {}  # when a task was asked for last, by what it is for
+        self._asked: dict[str, float] = {}  # when a round of a cluster's endpoints was asked for last
 
     def relisted(self, cluster_id: str, kind: Kind, items: tuple[Observed, ...], at: datetime) -> None:
         """The complete set of one kind."""
@@ -42,9 +42,7 @@ class CachesSink:
             entries_close_lost(cluster_id=cluster)
             pools_mark_dirty(pool_ids=NodePool.objects.filter(cluster_id=cluster).values_list("pk", flat=True))
             self._forget(cluster_id, keep={item.uid for item in items if isinstance(item, ObservedNode)})
-            news = self._news(cluster_id, kind, items)
-            self._look_at_images(cluster_id, news)
-            self._facts |= news
+            self._facts |= self._news(cluster_id, kind, items)
         elif kind is Kind.NODE_CACHE:
             caches = [item for item in items if isinstance(item, ObservedNodeCache)]
             projections_forget(cluster_id=cluster, present={cache.node_uid for cache in caches})
@@ -79,23 +77,14 @@ class CachesSink:
             consumers_changed(cluster_id=cluster, seen=seen, gone=gone, at=at)
             self._mark(cluster, {consumer.node_uid for _, consumer in consumers.values()})
         if any(_is_news_of_endpoint(event.object) for event in events):
-            self._ask("caches.endpoints_round", cluster_id)
+            self._ask(cluster_id)
 
-    def _ask(self, task: str, of: str) -> None:
-        """Have a cluster's endpoints or a pool's images looked at. What a sweep sends is forgotten where workers have
-        much to do."""
+    def _ask(self, cluster_id: str) -> None:
+        """Have the cluster's endpoints looked at. What a sweep sends is forgotten where workers have much to do."""
         now = monotonic()
-        if now - self._asked.get((task, of), -AGAIN_SECONDS) >= AGAIN_SECONDS:
-            self._asked[task, of] = now
-            publish_on_commit(task, of)
-
-    def _look_at_images(self, cluster_id: str, news: Mapping[tuple[str, str, Kind], Hashable]) -> None:
-        """On a node that is ready again its holders start again, and no watch tells of them."""
-        back = [key[1] for key, facts in news.items() if _is_ready(facts) and not _is_ready(self._facts.get(key))]
-        if back:
-            found = Node.objects.filter(cluster_id=UUID(cluster_id), uid__in=back, pool__isnull=False)
-            for pool_id in sorted(set(found.values_list("pool_id", flat=True))):
-                self._ask("caches.pool_images", str(pool_id))
+        if now - self._asked.get(cluster_id, -AGAIN_SECONDS) >= AGAIN_SECONDS:
+            self._asked[cluster_id] = now
+            publish_on_commit("caches.endpoints_round", cluster_id)
 
     def _mirror(self, cluster_id: str, caches: Sequence[ObservedNodeCache]) -> None:
         cluster = UUID(cluster_id)
@@ -123,8 +112,6 @@ class CachesSink:
     ) -> None:
         news = self._news(cluster_id, kind, items)
         self._mark(UUID(cluster_id), {*(uid for _, uid, _ in news), *also})
-        if kind is Kind.NODE:
-            self._look_at_images(cluster_id, news)
         self._facts |= news  # not before: what could not be marked is news again the next time
 
     def _forget(self, cluster_id: str, keep: Collection[str]) -> None:
@@ -168,10 +155,6 @@ def _is_news_of_endpoint(item: Observed | None) -> bool:
 
 def _node_facts(node: ObservedNode) -> Hashable:
     return (node.ready, node.schedulable, tuple(sorted(node.labels.items())), node.taints, node.terminating_at)
-
-
-def _is_ready(facts: Hashable) -> bool:
-    return isinstance(facts, tuple) and bool(facts[0])
 
 
 def _store_facts(cache: ObservedNodeCache) -> Hashable:

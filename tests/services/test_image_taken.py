@@ -12,9 +12,7 @@ from django.utils import timezone
 from caches.domain.image_states import TAKEN
 from caches.models import CacheEntry
 from caches.services.images.observing import PROVEN_EVERY, SETTLED
-from caches.services.loop.rounds import pool_reconcile
-from controlplane.clusters.gateway import ImageHolder, Unreachable
-from controlplane.clusters.models import Node
+from controlplane.clusters.gateway import Unreachable
 from tests.services.image_cluster import ImageWorld, image_world, label, served, warm
 
 pytestmark = pytest.mark.django_db
@@ -79,26 +77,3 @@ def test_a_holder_that_could_not_be_renewed_is_looked_at_again(
         patched.setattr(world.images, "renew_image_holder", silent)
         assert world.look() == 0 and set(world.states(image).values()) == {"Ready"}
     assert world.look() == len(world.links) and len(world.images.renewed) == len(world.links)
-
-
-def test_a_holder_of_which_the_cluster_gave_no_answer_is_told_again_whatever_it_knew(
-    world: ImageWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may have taken what it did not answer: what it was told before is then no longer what it has."""
-    _, image, _ = served(world)
-    warm(world, image)
-    taken, apply = frozenset(world.held_on(image)), world.images.apply_image_holder
-
-    def breaks_off(holder: ImageHolder) -> None:
-        apply(holder)
-        raise Unreachable("no answer")
-
-    Node.objects.filter(name="n1").update(pool=None)
-    monkeypatch.setattr(world.images, "apply_image_holder", breaks_off)
-    assert pool_reconcile(pool_id=world.pool.pk) is None
-    assert world.held_on(image) == taken - {"n1"}, "it took it all the same"
-
-    Node.objects.filter(name="n1").update(pool=world.pool)
-    monkeypatch.setattr(world.images, "apply_image_holder", apply)
-    world.reconcile()
-    assert world.held_on(image) == taken

@@ -82,9 +82,6 @@ def _hold(
         hold, _ = ImageHold.objects.get_or_create(
             pool=pool, artifact=image.artifact, defaults={"reference": holder.reference}
         )
-    if hold.spec_hash:
-        # Where no answer comes nobody knows which of the two is there: what was told before is not known any more.
-        ImageHold.objects.filter(pk=hold.pk).update(spec_hash="")
     try:
         gateway.apply_image_holder(holder)
     except (Conflict, Refused, NotApplicable) as error:
