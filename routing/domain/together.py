@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from routing.domain.told import MOST_INSTANCES, MOST_VARIANTS, NotTold
+from routing.domain.told import MOST_INSTANCES, MOST_VARIANTS, NotTold, matched, whole
 
 # How often a router says what changed, how often it says it is there, and how long what it said counts.
 SAY_SECONDS, KEEP_SECONDS, FRESH_SECONDS = 0.05, 0.4, 1.5
@@ -66,16 +66,16 @@ def read_word(document: Mapping[str, Any]) -> Word:
         for one in _some(document["variants"], MOST_VARIANTS):
             endpoint, variant = one["names"]
             names = _text(endpoint, 400), _text(variant, 63)
-            rows = [(_text(uid, 64), [_count(count) for count in counts]) for uid, *counts in _some(one["instances"])]
+            rows = [(_text(uid, 64), [whole(count) for count in counts]) for uid, *counts in _some(one["instances"])]
             if any(len(counts) != len(NOTHING) for _, counts in rows):
                 raise ValueError("no counts")
             parts[names] = Part(*({uid: counts[at] for uid, counts in rows if counts[at]} for at in range(3)))
             uids = [uid for uid, _ in rows]
             went[names] = [
-                (int(_matched(digest, _DIGEST), 16), uids[_count(home)], uids[_count(chosen)])
+                (int(matched(digest, _DIGEST), 16), uids[whole(home)], uids[whole(chosen)])
                 for digest, home, chosen in _some(one["went"], MOST_WENT)
             ]
-        return Word(_matched(document["router"], _ROUTER), parts, went)
+        return Word(matched(document["router"], _ROUTER), parts, went)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise NotTold(f"{type(error).__name__} at {str(error)[:60]!r}") from None
 
@@ -145,16 +145,4 @@ def _some(found: object, most: int = MOST_INSTANCES) -> list[Any]:
 def _text(value: object, longest: int) -> str:
     if not isinstance(value, str) or len(value) > longest:
         raise ValueError("no text")
-    return value
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or not 0 <= value < 2**53:
-        raise ValueError("no count")
-    return value
-
-
-def _matched(value: object, pattern: re.Pattern[str]) -> str:
-    if not isinstance(value, str) or pattern.fullmatch(value) is None:
-        raise ValueError("no name")
     return value

@@ -52,11 +52,11 @@ def read_told(document: Mapping[str, Any]) -> Told:
     """Raises NotTold."""
     try:
         return Told(
-            router=_matched(document["router"], _NAME),
+            router=matched(document["router"], _NAME),
             host=_shown(document.get("host", ""), 255),
             address=_shown(document.get("address", ""), 300),
             started_at=float(document["started_at"]),
-            number=_whole(document["number"]),
+            number=whole(document["number"]),
             config_version=_version(document.get("config_version", 0)),
             in_flight=_in_flight(document.get("in_flight", {})),
             variants=tuple(_of(one) for one in _some(document.get("variants", []))),
@@ -70,14 +70,14 @@ def read_told(document: Mapping[str, Any]) -> Told:
 def _of(one: Mapping[str, Any]) -> ToldOf:
     figures = Figures.from_json(one.get("figures", {}))
     counted = one.get("counted", {})
-    counts = {int(_matched(digest, _DIGEST), 16): _whole(count) for digest, count in counted.get("counts", {}).items()}
+    counts = {int(matched(digest, _DIGEST), 16): whole(count) for digest, count in counted.get("counts", {}).items()}
     if len(counts) > HEAVIEST:
         raise ValueError("too many beginnings")
     return ToldOf(
         str(one["endpoint"])[:400],
         str(one["variant"])[:63],
         figures,
-        Counted(_whole(counted.get("requests", 0)), counts),
+        Counted(whole(counted.get("requests", 0)), counts),
     )
 
 
@@ -90,7 +90,7 @@ def _some(found: object) -> list[Any]:
 def _in_flight(found: Mapping[str, Any]) -> dict[str, int]:
     if len(found) > MOST_INSTANCES:
         raise ValueError("too many instances")
-    return {_shown(uid, 64): _whole(count) for uid, count in found.items()}
+    return {_shown(uid, 64): whole(count) for uid, count in found.items()}
 
 
 def _uids(found: object) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def _seconds(value: object) -> float:
     return float(value)
 
 
-def _whole(value: object) -> int:
+def whole(value: object) -> int:
     if type(value) is not int or not 0 <= value < 2**53:
         raise ValueError("no count")
     return value
@@ -127,13 +127,13 @@ def _shown(value: object, longest: int) -> str:
 
 def _version(value: object) -> int:
     # The next version is above all that routers have, so no message may use up the numbers that Redis can compare.
-    number = _whole(value)
+    number = whole(value)
     if number >= 2**48:
         raise ValueError("no version")
     return number
 
 
-def _matched(value: object, pattern: re.Pattern[str]) -> str:
+def matched(value: object, pattern: re.Pattern[str]) -> str:
     if not isinstance(value, str) or pattern.fullmatch(value) is None:
         raise ValueError("no name")
     return value
