@@ -48,6 +48,7 @@ class Exchange(Queued):
         self._passed = 0  # of them
         self._attempts = 0
         self._lease: Lease | None = None
+        self._lost = None
         self._upstream: Upstream | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._out: list[bytes] = []
@@ -72,12 +73,8 @@ class Exchange(Queued):
             variant.figures.queued += 1
 
     def _go(self, route: Route, decision: Decision, now: float) -> None:
-        if self._client is not None:
-            self._client.answer_by = now + route.variant.config.policy.extensions.first_byte_seconds
-        self._outcome = decision.outcome
-        self._candidates = decision.candidates
         self._shared.counters.decided(route, decision)
-        self._next()
+        self._go_again(route, decision, now)
 
     def _go_again(self, route: Route, decision: Decision, now: float) -> None:
         """It was counted when it went first."""
@@ -335,7 +332,7 @@ class Exchange(Queued):
             return
         assert self._lease is not None
         instance = self._lease.instance
-        self._cut_off()
+        lost = self._cut_off()
         if upstream is not None and upstream.used:
             # It was closed for its age while the request was on its way; the instance has done nothing wrong.
             self._release()
@@ -347,7 +344,7 @@ class Exchange(Queued):
                 return
         else:
             self._failed(instance, Failure.CONNECT)
-        if self._lost.cut >= MOST_CUT and self._lost.waited_after >= 0:
+        if lost.cut >= MOST_CUT and lost.waited_after >= 0:
             self._candidates = ()  # others came since it waited, and it brings them down as well
         self._next()
 

@@ -45,7 +45,7 @@ class Queued:
     __slots__ = ("_asked_at", "_client", "_lost", "_request", "_route", "_sent", "_shared")
     _asked_at: float
     _client: Client | None
-    _lost: Lost  # only of who reached nobody: others have none
+    _lost: Lost | None  # of who reached nobody
     _request: Request
     _route: Route | None
     _sent: bool
@@ -70,17 +70,18 @@ class Queued:
         variant.figures.most_queued = max(variant.figures.most_queued, len(variant.waiting))
         return True
 
-    def _cut_off(self) -> None:
+    def _cut_off(self) -> Lost:
         """It was sent, and no byte came back."""
-        self._lost = lost = getattr(self, "_lost", None) or Lost()
+        self._lost = lost = self._lost or Lost()
         lost.cut += 1
+        return lost
 
     def _unreached(self) -> None:
         """None of its candidates answered a byte. Under another configuration it begins anew; where somebody else takes
         their place it waits for that: whoever ends instances, or starts them again, tells routers a moment later."""
         assert self._route is not None
         now, variant = self._shared.now(), self._shared.fleet.current(self._route.variant)
-        self._lost = lost = getattr(self, "_lost", None) or Lost()
+        self._lost = lost = self._lost or Lost()
         self._sent = True  # its way is no measure of a router's
         if variant is None or lost.cut >= MOST_CUT:
             return self.refuse(UNREACHABLE)
@@ -116,7 +117,7 @@ class Queued:
             self._leave_queue()
             self.give_up()
             return True
-        if (lost := getattr(self, "_lost", None)) is not None and not lost.is_due(variant, now):
+        if (lost := self._lost) is not None and not lost.is_due(variant, now):
             return True
         if variant is not self._route.variant:
             self._route = self._under(variant)
@@ -135,7 +136,7 @@ class Queued:
     def give_up(self) -> None:
         """It waited long enough."""
         variant = self._shared.fleet.current(self._route.variant) if self._route is not None else None
-        was_there = variant is not None and bool(variant.instances) and hasattr(self, "_lost")
+        was_there = variant is not None and bool(variant.instances) and self._lost is not None
         self.refuse(UNREACHABLE if was_there else NOBODY)
 
     def _leave_queue(self) -> None:

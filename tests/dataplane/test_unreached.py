@@ -130,11 +130,12 @@ async def test_it_waits_no_longer_than_others_and_says_why_it_could_not() -> Non
         assert code(await wire.reply()) == "routing:instances:none", "there is none any more"
 
 
+async def dies(call: Call) -> None:
+    call.writer.transport.abort()
+
+
 @run
 async def test_a_request_that_brings_instances_down_is_not_brought_to_all_there_will_be() -> None:
-    async def dies(call: Call) -> None:
-        call.writer.transport.abort()
-
     async with world(dies) as here:
         publish(here, *here.engines)
         [wire] = await asking(here)
@@ -149,9 +150,6 @@ async def test_a_request_that_brings_instances_down_is_not_brought_to_all_there_
 
 @run
 async def test_nor_to_several_that_come_together() -> None:
-    async def dies(call: Call) -> None:
-        call.writer.transport.abort()
-
     async with world(dies) as here:
         publish(here, *here.engines)
         [wire] = await asking(here)
