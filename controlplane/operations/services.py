@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -237,7 +238,7 @@ def problem_document(error: HearthError) -> dict[str, Any]:
     """The stored form of an error: the fields of a problem that do not depend on a request."""
     document: dict[str, Any] = {
         "type": "about:blank",
-        "title": type(error).__name__,
+        "title": HTTPStatus(error.status).phrase,
         "status": error.status,
         "detail": error.detail,
         "code": error.code,

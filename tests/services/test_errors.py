@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ def test_each_class_has_its_status_and_reads_as_its_sentence(kind: type[HearthEr
     assert (error.status, str(error), error.code, error.detail, error.errors) == (
         CLASSES[kind], "It is so.", "area:who:what", "It is so.", (),
     )  # fmt: skip
-    assert problem_document(error)["title"] == kind.__name__
+    assert problem_document(error)["title"] == HTTPStatus(CLASSES[kind]).phrase, "as an answer over REST has it"
 
 
 def test_no_class_is_left_out() -> None:

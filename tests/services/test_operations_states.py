@@ -170,7 +170,7 @@ def test_a_failure_is_a_problem_document_with_its_fields() -> None:
     services.operation_fail(operation_id=operation.pk, error=error)
     assert again(operation).error == {
         "type": "about:blank",
-        "title": "Invalid",
+        "title": "Bad Request",
         "status": 400,
         "detail": "Wrong.",
         "code": "version:user:invalid",
@@ -294,7 +294,7 @@ def test_a_transient_error_is_stored_with_the_status_of_its_class() -> None:
         operation_id=operation.pk, error=Transient("s:s:slow", "Slow down.", reason="SourceUnavailable")
     )
     stored: Any = again(operation).error
-    assert (stored["status"], stored["title"], stored["reason"]) == (503, "Transient", "SourceUnavailable")
+    assert (stored["status"], stored["title"], stored["reason"]) == (503, "Service Unavailable", "SourceUnavailable")
 
 
 def test_the_audit_trail_tells_who_asked_and_what_became_of_it() -> None:
