@@ -15,7 +15,7 @@ from controlplane.audit.services import Actor
 from controlplane.clusters.endpoints import EndpointOwner
 from controlplane.clusters.gateway import Conflict
 from controlplane.errors import Clash, Invalid
-from controlplane.operations.models import Operation
+from controlplane.operations.models import Operation, OperationKind
 from tests.services.endpoints import EndpointWorld
 
 pytestmark = pytest.mark.django_db
@@ -69,6 +69,15 @@ def test_endpoints_that_hearth_reconciles_are_changed_by_their_documents(served:
     ended = switched(served, actor, image=False)
     assert ended.state == "Failed" and ended.error is not None and ended.error["code"] == "endpoint:user:own-kinds"
     assert served.gateway.caches_set == []
+
+
+def test_one_that_hearth_holds_is_refused_at_once(served: EndpointWorld, actor: Actor) -> None:
+    served.gateway.finalizer = True
+    served.apply()
+    with pytest.raises(Clash) as caught:
+        endpoint_cache_set(actor=actor, endpoint_id=served.endpoint.pk, image=False)
+    assert caught.value.code == "endpoint:user:own-kinds" and "document" in caught.value.next_step
+    assert not Operation.objects.filter(kind=OperationKind.ENDPOINT_APPLY).exists()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from caches.domain.endpoints.specs import GROUP, read_endpoint
 from caches.models import Pin
 from caches.services.endpoints.versions import version_known
 from controlplane.audit.services import Actor, audit_write
-from controlplane.clusters.endpoints import EndpointName, EndpointOwner
+from controlplane.clusters.endpoints import FINALIZER, EndpointName, EndpointOwner
 from controlplane.clusters.gateway import ClusterGateway
 from controlplane.errors import Clash, FieldError, Invalid, Missing
 from controlplane.operations.models import Operation, OperationKind
@@ -27,8 +27,8 @@ def endpoint_cache_set(
 ) -> Operation:
     """Have its ``modelCacheConfig`` set; None and "" leave what there is. The Operation says how it went.
 
-    Invalid for nothing to do; Clash for an endpoint that goes or is gone, and, to switch something on, for one whose
-    model nobody has pinned.
+    Invalid for nothing to do; Clash for an endpoint that goes or is gone, for one that Hearth holds, and, to switch
+    something on, for one whose model nobody has pinned.
     """
     if weights is None and image is None and not host_path:
         raise _wrong("weights", "nothing-to-do", "Say what is to be switched.")
@@ -39,6 +39,8 @@ def endpoint_cache_set(
         raise Missing("endpoint:user:not-found", f"There is no endpoint {endpoint_id}.")
     if endpoint.gone_at is not None or endpoint.deleting_at is not None:
         raise Clash("endpoint:user:gone", f"{endpoint.full_name} is gone or being deleted.")
+    if FINALIZER in endpoint.finalizers:
+        raise _own_kinds()  # what reconciles it holds it: the cluster need not be asked
     if (weights or image) and not _is_pinned(endpoint):
         raise Clash(
             "endpoint:user:not-pinned",
@@ -76,12 +78,16 @@ def endpoint_cache_set(
 def cache_apply(gateway: ClusterGateway, params: dict[str, Any]) -> None:
     """The operation's work. Clash where Hearth itself reconciles the endpoint; GatewayError as the cluster says it."""
     if gateway.endpoint_owner() is not EndpointOwner.OTHER:
-        raise Clash(
-            "endpoint:user:own-kinds",
-            "No other operator reconciles the endpoints of this cluster.",
-            next_step="Change the endpoint's document instead.",
-        )
+        raise _own_kinds()
     gateway.set_endpoint_cache(EndpointName(**params["of"]), params["uid"], params["cache"])
+
+
+def _own_kinds() -> Clash:
+    return Clash(
+        "endpoint:user:own-kinds",
+        "No other operator reconciles the endpoints of this cluster.",
+        next_step="Change the endpoint's document instead.",
+    )
 
 
 def _is_pinned(endpoint: Endpoint) -> bool:
