@@ -185,7 +185,7 @@ def _columns() -> list[Column]:
             "reference",
             "Reference",
             lambda i: i.reference,
-            lambda i: cells.link(i.reference, _url(i)),
+            lambda i: cells.link(i.reference, _url(i), "reference"),
             "reference",
             heading=True,
         ),
