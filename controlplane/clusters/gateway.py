@@ -49,6 +49,10 @@ class Unreachable(GatewayError):
     """No answer: connection refused, timed out, 5xx."""
 
 
+class NodeUnreachable(Unreachable):
+    """The cluster answers; the machine that it would have to ask does not."""
+
+
 class Refused(GatewayError):
     """The cluster will not do that for Hearth: credentials, permissions, or a rule of the cluster. Asking again
     changes nothing before somebody did."""

@@ -12,7 +12,7 @@ import pytest
 from caches.models import Launch, LaunchLog, LaunchObservation
 from caches.services.launches.assembly import launches_assemble
 from caches.services.launches.logs import launch_logs_read
-from controlplane.clusters.gateway import Kind, NotFound
+from controlplane.clusters.gateway import Kind, NodeUnreachable, NotFound
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.models import Cluster, ClusterType
 from controlplane.management.commands.watch_cluster import watch_clusters
@@ -157,3 +157,14 @@ def test_there_is_no_log_of_a_run_that_nobody_keeps(contract: KubeContractCluste
         contract.gateway.logs(uid, 10, **fields)
     with pytest.raises(NotFound):
         contract.gateway.logs(pod["metadata"]["uid"], 10, name="default/../mine")
+
+
+def test_a_kubelet_that_is_silent_is_told_from_a_cluster_that_is(contract: KubeContractCluster) -> None:
+    contract.add_node("n-1")
+    nobody = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+              "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}  # fmt: skip
+    contract.client.merge(f"{names.NODES}/n-1/status", {"status": nobody}, manager="kubelet")
+    pod = a_pod(contract, "mine", "n-1")
+    serves(contract, pod)
+    with pytest.raises(NodeUnreachable, match=r"127\.0\.0\.1:1"):
+        contract.gateway.logs(pod["metadata"]["uid"], 10, name="default/mine", restart_count=0)

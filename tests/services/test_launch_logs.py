@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -14,8 +15,16 @@ from caches.domain.launches.log_lines import MOST_BYTES
 from caches.domain.launches.words import Mark
 from caches.models import Launch, LaunchLog, LaunchObservation
 from caches.services.launches.logs import launch_logs_read
-from controlplane.clusters.gateway import GatewayError, NotApplicable, NotFound, Refused, Throttled, Unreachable
-from controlplane.clusters.models import Cluster
+from controlplane.clusters.gateway import (
+    GatewayError,
+    NodeUnreachable,
+    NotApplicable,
+    NotFound,
+    Refused,
+    Throttled,
+    Unreachable,
+)
+from controlplane.clusters.models import Cluster, Node
 from controlplane.clusters.registry import override_gateway
 from tests import factories
 from tests.domain.launches import mark
@@ -26,16 +35,19 @@ pytestmark = pytest.mark.django_db
 
 @dataclass
 class Logs:
-    """A gateway as far as logs go. ``error`` is raised while it is set."""
+    """A gateway as far as logs go. ``error`` is raised while it is set; kubelets of ``silent`` pods say nothing."""
 
     said: bytes = b""
     error: GatewayError | None = None
+    silent: frozenset[str] = frozenset()
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     def logs(self, consumer_uid: str, max_bytes: int, **which: Any) -> bytes:
         self.asked.append({"uid": consumer_uid, "max_bytes": max_bytes, **which})
         if self.error is not None:
             raise self.error
+        if consumer_uid in self.silent:
+            raise NodeUnreachable("dial tcp: i/o timeout")
         return self.said[:max_bytes]
 
 
@@ -59,11 +71,12 @@ def began() -> datetime:
 
 @pytest.fixture
 def due(cluster: Cluster, began: datetime) -> Callable[..., Launch]:
-    """A launch that has just become ready 60 s after it began, its container started after 30."""
+    """A launch that has just become ready 60 s after it began, its container started after 30; each a second later."""
+    later = count()
 
     def make(uid: str = "p-1", of: Cluster | None = None) -> Launch:
         seen = [mark(Mark.CREATED, 0, pod=f"default/{uid}"), mark(Mark.STARTED, 30), mark(Mark.READY, 60)]
-        [made] = take_in(sighting(of or cluster, uid, *seen, at=began))
+        [made] = take_in(sighting(of or cluster, uid, *seen, at=began + timedelta(seconds=next(later))))
         LaunchLog.objects.create(launch=made, state="Due")
         return made
 
@@ -152,6 +165,30 @@ def test_however_much_waits_at_a_silent_cluster_the_others_are_read(logs: Logs, 
         assert launch_logs_read(limit=2) == 0
     finally:
         override_gateway(other.pk, None)
+
+
+def placed(launch: Launch, node: Node | str) -> None:
+    row, name = (None, node) if isinstance(node, str) else (node, node.name)
+    Launch.objects.filter(pk=launch.pk).update(node=row, node_name=name)
+
+
+def test_a_silent_node_keeps_only_its_own_waiting(logs: Logs, due: Callable[..., Launch]) -> None:
+    for number, node in enumerate(["away", "away", "there", "away", "there"]):
+        placed(due(f"p-{number}"), node)
+    logs.silent = frozenset({"p-0", "p-1", "p-3"})
+    assert launch_logs_read(limit=2) == 2
+    assert [one["uid"] for one in logs.asked] == ["p-0", "p-2", "p-4"], "a silent one is asked once a round"
+    logs.silent = frozenset()
+    assert launch_logs_read() == 3, "and read when it is back"
+
+
+def test_what_is_on_a_node_that_is_not_ready_is_asked_for_last(logs: Logs, due: Callable[..., Launch]) -> None:
+    pool = factories.pool()
+    placed(due("p-0"), factories.node(of=pool, ready=False))
+    placed(due("p-1"), "nobody-knows-it")
+    placed(due("p-2"), factories.node(of=pool))
+    assert launch_logs_read() == 3
+    assert logs.asked[0]["uid"] == "p-2"
 
 
 def test_many_are_read_in_several_rounds_the_oldest_first(logs: Logs, due: Callable[..., Launch]) -> None:

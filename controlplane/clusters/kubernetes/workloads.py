@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.clusters.gateway import NotFound
+from controlplane.clusters.gateway import NodeUnreachable, NotFound, Unreachable
 from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.watches import listed
@@ -22,7 +22,8 @@ def workload_path(namespace: str, name: str) -> str:
 def pod_logs(
     client: KubeClient, name: str, uid: str, max_bytes: int, container: str = "", restart_count: int | None = None
 ) -> bytes:
-    """See ClusterGateway.logs. The kubelet keeps the log of a container's run, and of the one before it."""
+    """See ClusterGateway.logs. The kubelet keeps the log of a container's run, and of the one before it.
+    NodeUnreachable where it is silent."""
     namespace, _, pod = (name or _find(client, uid)).partition("/")
     if not (names.is_object_name(namespace) and names.is_object_name(pod)):
         raise NotFound(f"{name!r:.80} cannot be the name of a pod.")
@@ -34,7 +35,10 @@ def pod_logs(
     query: dict[str, object] = {"container": container, "limitBytes": max(1, max_bytes), "timestamps": "true"}
     if restart_count is not None and _is_previous(stored, container, restart_count):
         query["previous"] = "true"
-    return client.text(f"{path}/log", query, max_bytes=max_bytes)
+    try:
+        return client.text(f"{path}/log", query, max_bytes=max_bytes)
+    except Unreachable as error:
+        raise NodeUnreachable(str(error)) from None  # the API server has just answered; it is the kubelet that has to
 
 
 def _is_previous(pod: Mapping[str, Any], container: str, restart_count: int) -> bool:
