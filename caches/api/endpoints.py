@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Prefetch, QuerySet, prefetch_related_objects
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -37,13 +39,19 @@ from caches.selectors.endpoints import (
 )
 from caches.selectors.nodes import clusters_list
 from caches.services.endpoints.cache import endpoint_cache_set
-from caches.services.endpoints.documents import endpoint_apply, manifest_read, rollout_rollback
+from caches.services.endpoints.documents import (
+    endpoint_apply,
+    manifest_read,
+    rollback_document,
+    rollout_rollback,
+)
 from caches.services.endpoints.preview import endpoint_preview
 from caches.services.endpoints.rollout_holds import rollout_hold
 from caches.services.endpoints.rollouts import rollout_release
 from controlplane.accounts.actors import actor_of
 from controlplane.accounts.models import Scope
 from controlplane.accounts.permissions import readable_targets, require_target
+from controlplane.clusters.models import Cluster
 from controlplane.errors import FieldError, Invalid
 from controlplane.rest.validation import flag
 from controlplane.serving.models import Endpoint, Instance
@@ -53,6 +61,16 @@ PREVIEW = OpenApiParameter("dry_run", OpenApiTypes.BOOL, description="Write noth
 PREVIEW_OR_WORK = {
     200: OpenApiResponse(EndpointPreviewSerializer, description="What it would do (dry_run=true)"),
     202: OpenApiResponse(OperationDetailSerializer, description="Work goes on; Location says where"),
+}
+
+_EITHER = PolymorphicProxySerializer(
+    "EndpointPreviewOrOperation",
+    serializers=[EndpointPreviewSerializer, OperationDetailSerializer],
+    resource_type_field_name=None,
+)
+PREVIEW_OR_ENDED = {
+    **WORK,
+    200: OpenApiResponse(_EITHER, description="What it would do (dry_run=true), or it ended within ?wait="),
 }
 
 
@@ -80,9 +98,7 @@ class EndpointList(ApiRowsView):
         require_target(request, Scope.ROLLOUTS_WRITE, cluster.name)
         document = manifest_read(body["manifest"])
         if flag(request, "dry_run"):
-            found = endpoint_preview(cluster=cluster, document=document)
-            context = {"plan": plan_document(found.plans) if found.plans else None}
-            return Response(EndpointPreviewSerializer(found, context=context).data)
+            return _previewed(cluster, document)
         return self.follow(endpoint_apply(actor=actor_of(request), cluster=cluster, document=document).id)
 
 
@@ -155,17 +171,26 @@ class RolloutHold(ApiView):
 
 
 class RolloutRollback(ApiView):
-    """Ask for what this rollout served. Its answer's operation says who holds the fields, where that is not Hearth."""
+    """Ask for what this rollout served. Its answer's operation says who holds the fields, where that is not Hearth;
+    a dry run does so before."""
 
     write_scope = Scope.ROLLOUTS_WRITE
-    parameters = {"POST": ("wait",)}
+    parameters = {"POST": ("dry_run", "wait")}
     bodies = ()
 
-    @extend_schema(request=None, parameters=[WAIT], responses=WORK)
+    @extend_schema(request=None, parameters=[PREVIEW, WAIT], responses=PREVIEW_OR_ENDED)
     def post(self, request: Request, rollout_id: UUID) -> Response:
         row = rollout_get(rollout_id=rollout_id, targets=self.targets)
         require_target(request, Scope.ROLLOUTS_WRITE, row.endpoint.cluster.name)
+        if flag(request, "dry_run"):
+            return _previewed(row.endpoint.cluster, rollback_document(row))
         return self.follow(rollout_rollback(actor=actor_of(request), rollout_id=row.pk).id)
+
+
+def _previewed(cluster: Cluster, document: Mapping[str, Any]) -> Response:
+    found = endpoint_preview(cluster=cluster, document=document)
+    context = {"plan": plan_document(found.plans) if found.plans else None}
+    return Response(EndpointPreviewSerializer(found, context=context).data)
 
 
 def _shown(request: Request, row: Rollout) -> Response:

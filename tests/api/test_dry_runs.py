@@ -31,7 +31,12 @@ BODIES: Mapping[tuple[str, str], Any] = {
 }
 CALLS = [(method, path) for path, ways in description().items() for method in ways]
 # These answer with more than a plan, or with another thing: test_clusters.py, test_endpoints.py, test_routing.py.
-ELSEWHERE = ("clusters/{name}/adopt", "endpoints", "endpoints/{endpoint_id}/variants/{variant}/routing-policy")
+ELSEWHERE = (
+    "clusters/{name}/adopt",
+    "endpoints",
+    "endpoints/{endpoint_id}/variants/{variant}/routing-policy",
+    "rollouts/{rollout_id}/rollback",
+)
 DRY = [(method, path) for method, path in CALLS if "dry_run" in parameters(path, method) and path not in ELSEWHERE]
 
 

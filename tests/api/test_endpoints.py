@@ -346,6 +346,15 @@ def test_going_back_asks_for_what_the_rollout_served(served: EndpointWorld, roll
     served.round()
     applied: list[Any] = []
     served.gateway.applied = applied
+    answer = rollouts_api.post(f"rollouts/{first.pk}/rollback?dry_run=true")
+    assert answer.status_code == 200, answer.content
+    assert (answer.json()["weights"], answer.json()["image"]) == (
+        "s3://models/llms/chat-small",
+        "vllm/vllm-openai:latest",
+    )
+    assert answer.json()["digest"] == first.version.artifact.digest  # type: ignore[union-attr]
+    assert not Operation.objects.filter(kind="EndpointApply").exists(), "it was only asked"
+    applied.clear()
     answer = rollouts_api.post(f"rollouts/{first.pk}/rollback")
     assert answer.status_code == 202, answer.content
     endpoint_apply_step(operation_id=answer.json()["id"])
@@ -354,8 +363,9 @@ def test_going_back_asks_for_what_the_rollout_served(served: EndpointWorld, roll
     assert document["spec"]["worker"]["image"] == "vllm/vllm-openai:latest"
     assert document["spec"]["replicas"] == 3, "and nothing else is taken back"
     newest = Rollout.objects.order_by("-number")[0]
-    answer = rollouts_api.post(f"rollouts/{newest.pk}/rollback")
-    assert (answer.status_code, answer.json()["code"]) == (409, "rollout:user:serving-already")
+    for query in ("?dry_run=true", ""):
+        answer = rollouts_api.post(f"rollouts/{newest.pk}/rollback{query}")
+        assert (answer.status_code, answer.json()["code"]) == (409, "rollout:user:serving-already")
 
 
 def test_people_see_and_change_endpoints_of_their_clusters_alone(served: EndpointWorld) -> None:
