@@ -23,6 +23,7 @@ class Ask:
 
     digest: str
     origin: Origin | None  # None: only what is there already can be given
+    nowhere: str = "Nobody published such an artifact."  # why it is None
     started: float = field(default_factory=time.monotonic)
     progress: Progress | None = None
     answer: Answer | None = None
@@ -107,7 +108,7 @@ class Asks:
         if ask.origin is not None:
             self._keeper.ask(_line(ask.digest, ask.origin), ask.origin.connection)
         elif known is None:
-            return ask.end(End.UNKNOWN, "Nobody published such an artifact.")
+            return ask.end(End.UNKNOWN, ask.nowhere)
         else:
             self._keeper.look_again(ask.digest)
         entry = self._keeper.entries.get(ask.digest)

@@ -109,6 +109,7 @@ class Desk:
             pass  # what is there can still be given
         except GatewayError as error:
             log.warning("the cluster did not say where %s is: %s", digest, error)
+            ask.nowhere = "The cluster did not say where it is."
         self._asks.put(ask)
         try:
             self._follow(pod, ask)

@@ -183,7 +183,8 @@ def test_an_empty_folder_that_a_mount_made_is_no_damaged_tree(world: World) -> N
 
 
 def test_what_nobody_published_is_unknown(world: World) -> None:
-    assert ask(world, "sha256:" + "0" * 64).end is End.UNKNOWN
+    answer = ask(world, "sha256:" + "0" * 64)
+    assert answer.end is End.UNKNOWN and "Nobody published" in answer.message
 
 
 def test_what_is_there_is_given_although_the_cluster_does_not_answer(world: World) -> None:
@@ -196,7 +197,8 @@ def test_what_is_there_is_given_although_the_cluster_does_not_answer(world: Worl
 def test_a_cold_pod_is_told_when_the_cluster_does_not_answer(world: World) -> None:
     digest = publish(world)
     world.link.reachable = False
-    assert ask(world, digest).end is End.UNKNOWN
+    answer = ask(world, digest)
+    assert answer.end is End.UNKNOWN and "cluster did not say" in answer.message, "somebody did publish it"
 
 
 def test_a_source_that_fails_ends_the_wait(world: World) -> None:
