@@ -52,15 +52,18 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Of a period of ``minutes``. ``outcomes`` by name. ``caching_off``: names of engines that say that their prefix
-    cache is off. Of the recorded requests, None without any: ``overlap``, the part of the text that had been sent
-    before, and ``shares``, by depth the share of the most frequent beginning. ``waited`` had to wait for an instance,
-    ``refused`` got none, ``lost`` are all that got no whole answer for no reason of their own."""
+    """Of a period of ``minutes``. ``under`` of its ``requests`` came while the policy that is in force was, and
+    ``outcomes`` (by name) and ``hit_rate`` are theirs: what another strategy did says nothing of this one.
+    ``caching_off``: names of engines that say that their prefix cache is off. Of the recorded requests, None without
+    any: ``overlap``, the part of the text that had been sent before, and ``shares``, by depth the share of the most
+    frequent beginning. ``waited`` had to wait for an instance, ``refused`` got none, ``lost`` are all that got no whole
+    answer for no reason of their own."""
 
     policy: RoutingPolicy
     minutes: int
     instances: int
     requests: int
+    under: int
     outcomes: Mapping[str, int]
     told: int
     hit_rate: float | None
@@ -78,7 +81,7 @@ def advise(seen: Seen) -> tuple[Advice, ...]:
     gone = list(_lost(seen))
     if seen.requests < FEWEST:
         return (*gone, _too_little(seen))
-    found = [*gone, *_engines(seen), *_keys(seen), *_overlap(seen), *_threshold(seen)]
+    found = [*gone, *_engines(seen), *_new(seen), *_keys(seen), *_overlap(seen), *_threshold(seen)]
     return tuple(sorted(found, key=lambda one: ("bad", "warn", "info").index(one.severity)))
 
 
@@ -90,6 +93,18 @@ def _too_little(seen: Seen) -> Advice:
         f"Look at a longer time, or come back after {FEWEST} requests.",
         {"requests": seen.requests, "fewest": FEWEST},
     )
+
+
+def _new(seen: Seen) -> Iterator[Advice]:
+    if seen.under < FEWEST:
+        yield Advice(
+            AdviceKind.TOO_LITTLE,
+            "info",
+            f"{_count(seen.under, 'request')} came while this version of the policy was in force all the time: too "
+            "little traffic to say what it does.",
+            f"Come back after {FEWEST} requests.",
+            {"requests": seen.under, "fewest": FEWEST},
+        )
 
 
 def _lost(seen: Seen) -> Iterator[Advice]:
@@ -146,12 +161,13 @@ def _engines(seen: Seen) -> Iterator[Advice]:
 
 
 def _keys(seen: Seen) -> Iterator[Advice]:
-    """The length of the prefix, and whether there is anything to make a key of."""
+    """The length of the prefix, and whether there is anything to make a key of. What is recorded was sent under any
+    policy."""
     config = seen.policy.prefix_aware
     if config is None or seen.instances < 2:
         return
     universal = max((depth for depth, share in seen.shares if share >= EVERYBODY), default=0)
-    hot = seen.outcomes.get(Outcome.ALL_HOT, 0) / seen.requests
+    hot = _part(seen, Outcome.ALL_HOT)
     figures = {"PrefixLength": config.prefix_length, "all_hot": round(hot, 4)}
     if universal and config.prefix_length <= universal:
         share = next(share for depth, share in seen.shares if depth == universal)
@@ -184,7 +200,7 @@ def _keys(seen: Seen) -> Iterator[Advice]:
             if length > config.prefix_length
             else {},
         )
-    keyless = seen.outcomes.get(Outcome.NO_KEY, 0) / seen.requests
+    keyless = _part(seen, Outcome.NO_KEY)
     if keyless >= MANY_KEYLESS:
         yield Advice(
             AdviceKind.NO_KEY,
@@ -192,8 +208,13 @@ def _keys(seen: Seen) -> Iterator[Advice]:
             f"{_percent(keyless)} of the requests have nothing to make a key of: no text, or no header that the policy "
             "names.",
             "Explain one of them to see how it is read.",
-            {"no_key": round(keyless, 4), "requests": seen.requests},
+            {"no_key": round(keyless, 4), "requests": seen.under},
         )
+
+
+def _part(seen: Seen, outcome: Outcome) -> float:
+    """0 where too few requests say it."""
+    return seen.outcomes.get(outcome, 0) / seen.under if seen.under >= FEWEST else 0.0
 
 
 def _wanted_length(seen: Seen, universal: int) -> int:
@@ -218,7 +239,7 @@ def _overlap(seen: Seen) -> Iterator[Advice]:
         )
         return
     lost = seen.overlap - (seen.hit_rate or 0.0)
-    if seen.overlap < MUCH_OVERLAP or lost < LOST_OVERLAP:
+    if seen.under < FEWEST or seen.overlap < MUCH_OVERLAP or lost < LOST_OVERLAP:
         return
     universal = max((depth for depth, share in seen.shares if share >= EVERYBODY), default=0)
     length = max(_wanted_length(seen, universal), 4 * CHUNK)

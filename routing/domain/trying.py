@@ -24,7 +24,8 @@ from routing.domain.replaying import Recorded, Replay, Replayed
 from routing.domain.together import SAY_SECONDS
 
 FEWEST = 20  # requests from which a measure of the model is taken
-CACHES = (8, 32, 128, 512, 2048, 8192)  # blocks that are tried for the cache of an engine
+# Blocks that are tried for the cache of an engine: llama.cpp keeps one prompt in each of its few slots.
+CACHES = (1, 2, 4, 8, 32, 128, 512, 2048, 8192)
 TRIED_ON = 3000  # requests
 EQUALLY = 0.01  # of the hit rate: sizes of the cache whose hits are no further from the nearest's fit as well as it
 FARTHEST = 0.05  # of the hit rate, computed of what happened, from the measured one: the model says nothing beyond it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -29,6 +29,7 @@ class UnderPolicy:
     requests: int
     hit_rate: float | None
     ttft: Spread
+    outcomes: Mapping[str, int]
 
 
 def under_policies(variant: Variant, windows: Windows, seconds: int) -> tuple[UnderPolicy, ...]:
@@ -51,7 +52,7 @@ def under_policies(variant: Variant, windows: Windows, seconds: int) -> tuple[Un
         **{version: (named_policy(document), at) for version, at, document in versions},
     }
     return tuple(
-        UnderPolicy(version, *known[version], found.requests, found.hit_rate, spread(found.all_ttft))
+        UnderPolicy(version, *known[version], found.requests, found.hit_rate, spread(found.all_ttft), found.outcomes)
         for version, found in sorted(sums.items(), key=lambda one: -1 if one[0] is None else one[0], reverse=True)
         if found.requests
     )

@@ -10,6 +10,7 @@ from routing.domain.advising import Advice, Seen, advise
 from routing.domain.failing import WAITED
 from routing.domain.policies import RoutingPolicy
 from routing.domain.recordings import RECORDED_MINUTES, Recording, overlap, shares_by_depth
+from routing.selectors.by_policy import UnderPolicy
 from routing.selectors.policies import policy_in_force
 from routing.selectors.telemetry import Telemetry, telemetry
 from routing.services.recordings import recording_read
@@ -21,12 +22,14 @@ def variant_advise(
     *, variant: Variant, minutes: int, now: datetime, shown: Telemetry | None = None
 ) -> tuple[Advice, ...]:
     """``minutes`` is one of telemetry's SPANS; ``shown`` is its telemetry where somebody has it already."""
-    policy, _ = policy_in_force(variant)
+    policy, row = policy_in_force(variant)
     shown = shown or telemetry(variant=variant, minutes=minutes, now=now)
-    return advise(_seen(variant, policy, minutes, shown))
+    version = row.version if row is not None else 0
+    under = next((one for one in shown.policies if one.version == version), None)
+    return advise(_seen(variant, policy, minutes, shown, under))
 
 
-def _seen(variant: Variant, policy: RoutingPolicy, minutes: int, shown: Telemetry) -> Seen:
+def _seen(variant: Variant, policy: RoutingPolicy, minutes: int, shown: Telemetry, under: UnderPolicy | None) -> Seen:
     some = _recorded(variant, policy, minutes).requests
     figures = shown.figures
     return Seen(
@@ -34,9 +37,10 @@ def _seen(variant: Variant, policy: RoutingPolicy, minutes: int, shown: Telemetr
         minutes=minutes,
         instances=sum(one.there is not False for one in shown.shares),
         requests=shown.requests,
-        outcomes=figures.outcomes,
+        under=under.requests if under is not None else 0,
+        outcomes=under.outcomes if under is not None else {},
         told=figures.told,
-        hit_rate=shown.hit_rate,
+        hit_rate=under.hit_rate if under is not None else None,
         caching_off=[one.name for one in shown.engines if one.caching is False],
         recorded=len(some),
         overlap=overlap(some) if some else None,

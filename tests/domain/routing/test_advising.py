@@ -36,7 +36,7 @@ def seen(**fields: Any) -> Seen:
         "overlap": 0.7,
         "shares": PROMPT,
     }
-    return Seen(**{**usual, **fields})
+    return Seen(**{"under": {**usual, **fields}["requests"], **usual, **fields})
 
 
 def kinds(**fields: Any) -> list[str]:
@@ -69,6 +69,12 @@ def kinds(**fields: Any) -> list[str]:
         ({"policy": RANDOM, "overlap": 0.1, "hit_rate": 0.0}, []),
         ({"policy": RANDOM, "hit_rate": 0.2, "instances": 1}, []),
         ({"policy": RANDOM, "overlap": None, "recorded": 0}, [AdviceKind.NOT_RECORDED]),
+        # a policy that has just been set is not judged by what the one before did
+        ({"under": 99, "hit_rate": 0.9}, [AdviceKind.TOO_LITTLE]),
+        ({"under": 0, "outcomes": {}, "hit_rate": None, "policy": RANDOM}, [AdviceKind.TOO_LITTLE]),
+        ({"under": 99, "outcomes": {"NoKey": 99}, "policy": prefix(2048)},
+         [AdviceKind.SYSTEM_PROMPT, AdviceKind.TOO_LITTLE]),
+        ({"under": 200, "outcomes": {"NoKey": 100, "Primary": 100}}, [AdviceKind.NO_KEY]),
         # engines
         ({"caching_off": ["chat-a"]}, [AdviceKind.CACHE_OFF]),
         ({"told": 0, "hit_rate": None}, [AdviceKind.NOT_TOLD]),

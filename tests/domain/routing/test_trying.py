@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,14 @@ from routing.domain.keys import Audience, boundaries
 from routing.domain.placement import Member
 from routing.domain.policies import read_policy
 from routing.domain.recordings import Kept, Recording
-from routing.domain.trying import as_it_happened, measured_shape, members_of, ready_for, try_out
+from routing.domain.trying import (
+    as_it_happened,
+    measured_hit_rate,
+    measured_shape,
+    members_of,
+    ready_for,
+    try_out,
+)
 
 FOUR = [Member(f"pod-{number}") for number in range(4)]
 PREFIX = {
@@ -177,17 +185,56 @@ def test_nothing_is_said_of_what_follows_by_too_few_answers() -> None:
 
 
 def test_a_size_of_the_cache_that_the_traffic_does_not_determine_is_a_range() -> None:
-    trial = try_out(short_chats(), RANDOM, FOUR, 1)  # eight beginnings: whatever holds them all fits as well
+    trial = try_out(short_chats(), RANDOM, FOUR, 1)  # two beginnings for each engine: whatever holds both fits
     assert trial.describes is True and (trial.sizes[-1], len(trial.sizes) > 1) == (8192, True)
     assert trial.widest is not None and trial.widest[1].hit_rate is not None and trial.tried.hit_rate is not None
     assert trial.widest[1].hit_rate >= trial.tried.hit_rate
-    assert any("not determined by this traffic: from 8 to 8,192" in one for one in trial.assumptions)
+    assert any("not determined by this traffic: from 2 to 8,192" in one for one in trial.assumptions)
     shape, *_ = measured_shape(TALKS.requests)
     small = as_it_happened(TALKS.requests, ready_for(TALKS.requests, shape), replace(shape, cache_blocks=32)).hit_rate
     told = traffic(prompt_tokens=1152, cached_tokens=round(1152 * (small or 0)))
     trial = try_out(told, RANDOM, FOUR, 1)
     assert (trial.sizes, trial.widest) == ((32,), None)
     assert any("holds 32 beginnings" in one and "clearly more than any other" in one for one in trial.assumptions)
+
+
+class FewSlots:
+    """Engines that keep the last four prompts, as llama.cpp does; eight beginnings, each as frequent."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, list[int]] = {}
+        self.draws, self.number = random.Random(5), 0
+
+    def serve(self, count: int, place: Callable[[int], str]) -> tuple[Kept, ...]:
+        return tuple(self._answer(place) for _ in range(count))
+
+    def _answer(self, place: Callable[[int], str]) -> Kept:
+        self.number += 1
+        group = self.draws.randrange(8)
+        uid = place(group)
+        slots = self.held.setdefault(uid, [])
+        cached = 1430 if group in slots else 0
+        self.held[uid] = [*(one for one in slots if one != group), group][-4:]
+        told = {"prompt_tokens": 1470, "cached_tokens": cached, "output_tokens": 21}
+        waited = 0.25 + (1470 - cached) / 500
+        text = f"{group:<1400}{self.number:<33}"
+        return kept(self.number * 9.0, text, uid, **told, ttft=waited, seconds=waited + 1)
+
+
+def test_engines_with_a_few_slots_are_described_and_what_random_costs_them_is_told() -> None:
+    """Where each beginning had an engine of its own nobody can know how many fit; a range has the right one in it."""
+    engines = FewSlots()
+    kept_together = Recording(engines.serve(300, lambda group: f"pod-{group % 4}"))
+    trial = try_out(kept_together, RANDOM, FOUR, 1)
+    spread = Recording(engines.serve(300, lambda _: f"pod-{engines.draws.randrange(4)}"))
+    really = measured_hit_rate(spread.requests)
+    assert really is not None and trial.describes and trial.tried.hit_rate is not None and trial.widest is not None
+    assert trial.sizes[0] <= 4 and trial.tried.hit_rate - 0.05 < really < (trial.widest[1].hit_rate or 0)
+
+    back = try_out(spread, read_policy(PREFIX), FOUR, 1)
+    assert (back.sizes, back.describes) == ((4,), True), "and these tell it"
+    assert back.happened.hit_rate == pytest.approx(really, abs=0.05)
+    assert back.tried.hit_rate == pytest.approx(measured_hit_rate(kept_together.requests), abs=0.05)
 
 
 def test_where_computed_and_measured_differ_nothing_is_said_of_what_another_strategy_costs() -> None:
