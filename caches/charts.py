@@ -14,6 +14,7 @@ from typing import Any
 from caches.models import Image, ModelVersion
 from caches.selectors.matrix import Matrix, MatrixCell
 from controlplane.clusters.models import Node
+from controlplane.web.formats import reference_text
 from controlplane.web.tones import words_of
 
 Spec = dict[str, Any]
@@ -83,7 +84,7 @@ def coverage_heatmap(matrix: Matrix, *, links: Links) -> Spec:
     rows, columns = matrix.nodes, matrix.columns
     cells = [matrix.lines[node.id] for node in rows]
     placed = [(y, x, cell) for y, line in enumerate(cells) for x, cell in enumerate(line) if cell.state]
-    names = [_safe(column.full_name) for column in columns]
+    names = [_safe(_head(column)) for column in columns]
     labels = [_label(node, matrix) for node in rows]
     heat: Spec = {
         "type": "heatmap",
@@ -128,6 +129,12 @@ def coverage_heatmap(matrix: Matrix, *, links: Links) -> Spec:
 def shown_state(cell: MatrixCell) -> str:
     """The cell's state as it is drawn and said: a Ready copy that no pin wants is Kept."""
     return _KEPT if cell.state == "Ready" and not cell.wanted else cell.state
+
+
+def _head(column: ModelVersion | Image) -> str:
+    """Of an image the end of its name: the whole stands in each cell's words."""
+    name = column.full_name
+    return reference_text(name).rpartition("/")[2] if isinstance(column, Image) else name
 
 
 def _widest(texts: Sequence[str]) -> int:

@@ -50,7 +50,7 @@ def entry_progress(entry: CacheEntry) -> SafeString:
 def entry_version(entry: CacheEntry) -> SafeString:
     version = next(iter(entry.artifact.versions.all()), None)
     if version is None and entry.artifact.kind == ArtifactKind.IMAGE:
-        return cells.code(artifact_name(entry))
+        return cells.reference(artifact_name(entry))
     if version is None:
         return cells.digest(entry.artifact.digest)
     return cells.link(version.full_name, version_url(version))

@@ -34,7 +34,7 @@ from controlplane.accounts.models import Role
 from controlplane.clusters.documents import ArtifactKind, NodeState
 from controlplane.clusters.models import Node, NodePool
 from controlplane.errors import Missing
-from controlplane.web.formats import bytes_text, percent_text
+from controlplane.web.formats import bytes_text, percent_text, reference_text
 from controlplane.web.live import with_charts
 from controlplane.web.tables import Table, wanted_format
 from controlplane.web.tones import look_of, words_of
@@ -238,7 +238,7 @@ def _disk(found: Node, entries: list[object]) -> dict[str, object] | None:
         version = next(iter(entry.artifact.versions.all()), None)  # type: ignore[attr-defined]
         if entry.bytes_done:  # type: ignore[attr-defined]
             url = version_url(version) if version else ""
-            parts.append((artifact_name(entry), entry.bytes_done, url))  # type: ignore[arg-type, attr-defined]
+            parts.append((reference_text(artifact_name(entry)), entry.bytes_done, url))  # type: ignore[arg-type, attr-defined]
     orphans = sum(int(orphan["bytes"]) for orphan in found.orphans)
     if orphans:
         parts.append(("Orphaned trees", orphans, ""))

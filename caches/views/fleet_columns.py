@@ -141,7 +141,9 @@ def forecast_export_columns() -> list[Column]:
 def forecast_columns() -> list[Column]:
     return [
         Column("rank", "Order", lambda r: r.rank, None, "x", numeric=True),
-        Column("artifact", "Model version", lambda r: r.artifact, None, "x", heading=True),
+        Column(
+            "artifact", "Model version", lambda r: r.artifact, lambda r: cells.reference(r.artifact), "x", heading=True
+        ),
         Column("protected_by", "May go", lambda r: r.protected_by, _may_go, ""),
         Column("bytes", "Size", lambda r: r.bytes, lambda r: cells.size(r.bytes), "x", numeric=True),
         Column("last_used_at", "Last used", lambda r: r.last_used_at, lambda r: cells.when(r.last_used_at), ""),

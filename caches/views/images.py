@@ -185,7 +185,7 @@ def _columns() -> list[Column]:
             "reference",
             "Reference",
             lambda i: i.reference,
-            lambda i: cells.link(i.reference, _url(i), "reference"),
+            lambda i: cells.link(cells.reference(i.reference), _url(i)),
             "reference",
             heading=True,
         ),

@@ -103,13 +103,15 @@ def digest(value: str) -> SafeString:
 
 
 def reference(text: str) -> SafeString:
-    """The name of an image; of a digest in it the first twelve digits, with the whole as title."""
-    name, at, found = text.partition("@")
-    algorithm, colon, digits = found.partition(":")
-    if not at or not colon or len(digits) <= 12:
-        return format_html('<span class="break">{}</span>', text) if text else NOTHING
-    short = f"{name}@{algorithm}:{digits[:12]}…"
-    return format_html('<span class="break" title="{}">{}</span>', text, short)
+    """The name of an image, broken before its digest where it has to be; of that the first twelve digits, with the
+    whole as title."""
+    if not text:
+        return NOTHING
+    short = formats.reference_text(text)
+    name, at, found = short.partition("@")
+    if short == text:
+        return format_html('<span class="break">{}</span>', text)
+    return format_html('<span class="break" title="{}">{}<wbr>{}{}</span>', text, name, at, found)
 
 
 def code(text: str) -> SafeString:

@@ -107,6 +107,13 @@ def percent_text(part: float, whole: float) -> str:
     return f"{min(value, 99) if part < whole else value} %"
 
 
+def reference_text(text: str) -> str:
+    """The name of an image, or of anything else; of a digest in it the first twelve digits."""
+    name, at, found = text.partition("@")
+    algorithm, colon, digits = found.partition(":")
+    return f"{name}@{algorithm}:{digits[:12]}…" if at and colon and len(digits) > 12 else text
+
+
 def plural(count: int, one: str, many: str = "") -> str:
     """1 node, 2 nodes."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 _VOID = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
+_MAY_BREAK = "\0"
 _SELF_CLOSING = frozenset({"use", "rect", "path", "circle", "line"})
 
 
@@ -41,9 +42,11 @@ class Element:
 
     @property
     def text(self) -> str:
-        """What a person reads, single spaces."""
+        """What a person reads, single spaces; where a word may be broken it is still one."""
+        if self.tag == "wbr":
+            return _MAY_BREAK
         words = (child if isinstance(child, str) else child.text for child in self.children)
-        return " ".join(" ".join(words).split())
+        return " ".join(" ".join(words).split()).replace(f" {_MAY_BREAK} ", "")
 
     @property
     def hidden_from_people(self) -> bool:

@@ -169,3 +169,24 @@ def test_it_links_heads_to_the_other_direction_and_keeps_the_filters() -> None:
 def test_it_shows_a_page_whatever_the_address_says(query: str) -> None:
     page = table(query, ROWS * 30).page
     assert page.object_list and page.paginator.per_page == 50
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (f"registry:5000/team/engine@sha256:{'ab' * 32}", "registry:5000/team/engine@sha256:abababababab…"),
+        ("registry:5000/team/engine:1", "registry:5000/team/engine:1"),
+        ("engine@sha256:abc", "engine@sha256:abc"),
+        ("a@b", "a@b"),
+        ("", ""),
+    ],
+)
+def test_it_shortens_the_digest_in_an_image_and_nothing_else(name: str, text: str) -> None:
+    assert formats.reference_text(name) == text
+
+
+def test_an_image_breaks_before_its_digest_and_keeps_the_whole_as_title() -> None:
+    name = f"engine@sha256:{'ab' * 32}"
+    assert str(cells.reference(name)) == f'<span class="break" title="{name}">engine<wbr>@sha256:abababababab…</span>'
+    assert str(cells.reference("<b>:1")) == '<span class="break">&lt;b&gt;:1</span>'
+    assert cells.reference("") == cells.NOTHING

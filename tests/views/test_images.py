@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from django.test import Client
+from django.utils import timezone
 
+from caches import charts
 from caches.models import Image
+from caches.selectors.matrix import pool_matrix
+from caches.views.fleet import HEATMAP_LINKS
 from tests import factories
+from tests.views.heatmap import unpacked
 from tests.views.reading import Page
 
 OTHER = "sha256:" + "f" * 64
@@ -111,3 +116,24 @@ def test_images_have_their_own_coverage_beside_weights(db: None, victor: Client)
     for node, weights, images in ((one, 0, 1), (other, 1, 0)):
         said = Page(victor.get(f"/nodes/{node.pk}").content).text
         assert f"{weights} of 1 wanted versions ready" in said and f"{images} of 1 wanted images held" in said
+
+
+def test_a_digest_in_a_name_takes_no_room_on_pages_and_stands_whole_where_somebody_looks(
+    db: None, victor: Client
+) -> None:
+    pool = factories.pool(of=factories.cluster(type="Kubernetes"))
+    node = factories.node(of=pool)
+    name = f"127.0.0.1:24228/walk/server@sha256:{'ab' * 32}"
+    image = factories.image(reference=name)
+    factories.pin(of=factories.version(image=image), pools=(pool,), artifacts=["Image"])
+    factories.entry(on=node, of=image.artifact)
+    short = "127.0.0.1:24228/walk/server@sha256:abababababab…"
+
+    table = Page(victor.get("/images").content).root.one("table")
+    assert short in table.text and name in [one.attrs.get("title") for one in table.walk()]
+    shown = Page(victor.get(f"/nodes/{node.pk}").content)
+    assert short in shown.root.one("ul", id="disk-legend").text
+    assert {name} <= {one.attrs.get("title") for one in shown.root.walk()}, "what it holds"
+    heat = charts.coverage_heatmap(pool_matrix(pool, now=timezone.now()), links=HEATMAP_LINKS)
+    assert heat["layout"]["xaxis"]["ticktext"] == ["server@sha256:abababababab…"]
+    assert unpacked(heat)["hovertext"][0][0].startswith(f"<b>{name}</b>"), "and in full where it is asked for"
