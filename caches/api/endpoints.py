@@ -58,11 +58,6 @@ from controlplane.serving.models import Endpoint, Instance
 from controlplane.serving.withholding import with_places
 
 PREVIEW = OpenApiParameter("dry_run", OpenApiTypes.BOOL, description="Write nothing; say what the document would do")
-PREVIEW_OR_WORK = {
-    200: OpenApiResponse(EndpointPreviewSerializer, description="What it would do (dry_run=true)"),
-    202: OpenApiResponse(OperationDetailSerializer, description="Work goes on; Location says where"),
-}
-
 _EITHER = PolymorphicProxySerializer(
     "EndpointPreviewOrOperation",
     serializers=[EndpointPreviewSerializer, OperationDetailSerializer],
@@ -83,12 +78,12 @@ class EndpointList(ApiRowsView):
     filterset_class = EndpointFilter
     ordering_fields = {"name": "name", "namespace": "namespace", "created_at": "created_at"}
     ordering = "name"
-    parameters = {"POST": ("dry_run",)}
+    parameters = {"POST": ("dry_run", "wait")}
 
     def rows(self) -> QuerySet[Endpoint]:
         return endpoints_list(targets=self.targets)
 
-    @extend_schema(request=EndpointInput, parameters=[PREVIEW], responses=PREVIEW_OR_WORK)
+    @extend_schema(request=EndpointInput, parameters=[PREVIEW, WAIT], responses=PREVIEW_OR_ENDED)
     def post(self, request: Request) -> Response:
         body = self.read(EndpointInput, request)
         cluster = clusters_list(targets=self.targets).filter(name=body["cluster"]).first()

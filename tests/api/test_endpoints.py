@@ -244,7 +244,7 @@ def test_json_is_yaml_too(served: EndpointWorld, rollouts_api: Api) -> None:
 
 
 def upload(served: EndpointWorld, api: Api, **changes: Any) -> Any:
-    answer = api.post("endpoints", {"cluster": served.world.cluster.name, "manifest": manifest(**changes)})
+    answer = api.post("endpoints?wait=0", {"cluster": served.world.cluster.name, "manifest": manifest(**changes)})
     assert answer.status_code == 202, answer.content
     endpoint_apply_step(operation_id=answer.json()["id"])
     return api.get(f"operations/{answer.json()['id']}").json()

@@ -118,6 +118,23 @@ def test_images_have_their_own_coverage_beside_weights(db: None, victor: Client)
         assert f"{weights} of 1 wanted versions ready" in said and f"{images} of 1 wanted images held" in said
 
 
+def test_it_says_for_which_endpoints_it_is_kept(db: None, victor: Client) -> None:
+    image, (one, other) = factories.image(), (factories.endpoint(name="chat"), factories.endpoint(name="code"))
+    pool = factories.pool(of=one.cluster)
+    factories.pin(of=factories.version(image=image), pools=(pool,), artifacts=["Image"], image=image, endpoint=one)
+    factories.pin(
+        of=factories.version(),
+        pools=(pool,),
+        artifacts=["Image"],
+        image=image,
+        endpoint=other,
+        removed_at=timezone.now(),
+    )
+    page = Page(victor.get(f"/images/{image.pk}").content)
+    assert f"Kept for the endpoint {one.full_name} ." in page.text and other.full_name not in page.text
+    assert page.root.one("a", href=f"/endpoints/{one.pk}").text == one.full_name
+
+
 def test_a_digest_in_a_name_takes_no_room_on_pages_and_stands_whole_where_somebody_looks(
     db: None, victor: Client
 ) -> None:
