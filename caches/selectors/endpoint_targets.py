@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from caches.domain.demand import any_of, selects
+from caches.domain.demand import alternatives, any_of, selects
 from caches.domain.endpoints.specs import DEFAULT_HOST_PATH, INSTANCE_TYPE_LABEL, EndpointSource, EndpointSpec
 from caches.domain.gating import Target
 from caches.models import CacheEntry, Pin, PoolLoop
@@ -49,7 +49,7 @@ def cache_targets(cluster: Cluster, spec: EndpointSpec) -> CacheTargets:
     if any(len(value) > LONGEST_SELECTOR for value in selector.values()):
         problem = f"Caches are only warmed for values of a label that have {LONGEST_SELECTOR} characters together."
     if not problem and not pools:
-        problem = "No node of a pool matches the endpoint."
+        problem = f"No node of a pool matches the endpoint{_wanted(selector)}."
     elif not problem and not taken:
         problem = f"Its pools keep caches in {', '.join(roots)}, not in {chosen}."
     is_root = chosen == DEFAULT_HOST_PATH or NodePool.objects.filter(cluster=cluster, cache_path=chosen).exists()
@@ -72,6 +72,12 @@ def _selector(spec: EndpointSpec) -> tuple[Mapping[str, str], str]:
             )
         return simple, ""
     return ({INSTANCE_TYPE_LABEL: any_of(spec.instance_types)} if spec.instance_types else {}), ""
+
+
+def _wanted(selector: Mapping[str, str]) -> str:
+    """Which labels none has, together: what somebody would have to look for on a node."""
+    said = " and ".join(f"{name}={' or '.join(alternatives(values))}" for name, values in sorted(selector.items()))
+    return f": none has {said}" if said else ""
 
 
 def _equalities(required: Any) -> Mapping[str, str] | None:

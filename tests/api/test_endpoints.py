@@ -165,7 +165,10 @@ def test_a_dry_run_without_nodes_or_version_says_so(served: EndpointWorld, rollo
     body = {"cluster": served.world.cluster.name, "manifest": manifest(spec__instanceType="ml.p5.48xlarge")}
     said = rollouts_api.post("endpoints?dry_run=true", body).json()
     assert (said["digest"], said["plan"], said["pools"]) == ("", None, [])
-    assert said["not_warmed"] == "No node of a pool matches the endpoint."
+    assert said["not_warmed"].startswith(
+        "No node of a pool matches the endpoint: none has node.kubernetes.io/instance-"
+    )
+    assert said["not_warmed"].endswith("=ml.p5.48xlarge.")
 
 
 @pytest.mark.parametrize(

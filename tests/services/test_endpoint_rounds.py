@@ -176,7 +176,8 @@ def test_no_node_to_warm_is_no_reason_to_wait(served: EndpointWorld) -> None:
     served.apply(spec__instanceType="ml.p5.48xlarge")
     served.round()
     assert len(served.gateway.deployments) == 1 and served.pins == []
-    assert served.condition("WeightsCacheReady") == ("False", "Failed", "No node of a pool matches the endpoint.")
+    said = "No node of a pool matches the endpoint: none has node.kubernetes.io/instance-type=ml.p5.48xlarge."
+    assert served.condition("WeightsCacheReady") == ("False", "Failed", said)
 
 
 def test_a_refused_document_serves_nothing_and_says_why(served: EndpointWorld) -> None:
