@@ -226,6 +226,25 @@ def test_the_chart_has_a_legend_and_says_what_its_axes_are(variant: Variant) -> 
     assert [layout[axis]["ticksuffix"] for axis in ("yaxis", "yaxis2")] == [" ms", " %"]
 
 
+def test_the_time_axis_is_in_seconds_once_an_answer_took_one(variant: Variant) -> None:
+    figures = Figures(requests=2)
+    figures.first_byte("Primary", 0.25)
+    RoutingWindow.objects.create(variant=variant, seconds=10, at=timezone.now(), figures=figures.to_json())
+
+    def longest() -> tuple[str, str, float, str]:
+        spec = ttft_chart(telemetry(variant=variant, minutes=15, now=timezone.now()))
+        [trace] = [one for one in spec["data"] if one["name"] == "longest"]
+        axis = spec["layout"]["yaxis"]
+        return axis["title"]["text"], axis["ticksuffix"], trace["y"][0], trace["hovertemplate"]
+
+    title, ticks, value, hover = longest()
+    assert (title, ticks) == ("Time to first token (ms)", " ms") and 245 < value < 255 and "%{y:.0f} ms" in hover
+    figures.first_byte("Primary", 40.0)
+    RoutingWindow.objects.update(figures=figures.to_json())
+    title, ticks, value, hover = longest()
+    assert (title, ticks) == ("Time to first token (s)", " s") and 39 < value < 41 and "%{y:.2f} s" in hover
+
+
 def test_the_rule_of_a_fair_share_stands_beside_it(victor: Client, place: str, variant: Variant) -> None:
     page = text(victor, place)
     assert "3 standard deviations" in page and "Below 50 requests due to it nothing is said" in page
