@@ -85,7 +85,9 @@ class FailedSerializer(serializers.Serializer[Any]):
     )
     count = serializers.IntegerField()
     words = serializers.CharField()
-    lost = serializers.BooleanField(help_text="for no reason of the client's or its request's")
+    lost = serializers.BooleanField(
+        help_text="for no reason of the client's or its request's; false of attempts, which are no requests"
+    )
 
 
 class UnderPolicySerializer(serializers.Serializer[Any]):

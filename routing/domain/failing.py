@@ -22,6 +22,7 @@ REFUSALS: Mapping[str, str] = {
     "routing:request:unknown-variant": "400: no variant is called so",
     "routing:request:no-path": "404: the endpoint's address alone was asked for",
 }
+_ATTEMPTS = "attempts:"
 WAITED = ("routing:instances:none", "routing:queue:full")  # nobody was there to take them
 
 
@@ -29,12 +30,17 @@ WAITED = ("routing:instances:none", "routing:queue:full")  # nobody was there to
 class Failed:
     """``count`` requests. ``kind``: a router's code, ``answers:4xx`` or ``answers:5xx`` of instances, ``truncated`` or
     ``disconnected``; ``attempts:`` and a health.Failure counts attempts at instances, of which a request may have
-    several and still be answered. ``lost``: neither the client nor its request was the reason."""
+    several and still be answered. ``lost``: neither the client nor its request was the reason; False of attempts, which
+    are no requests."""
 
     kind: str
     count: int
     words: str
     lost: bool
+
+    @property
+    def is_attempt(self) -> bool:
+        return self.kind.startswith(_ATTEMPTS)
 
 
 def failed_of(figures: Figures) -> tuple[Failed, ...]:
@@ -49,12 +55,10 @@ def failed_of(figures: Figures) -> tuple[Failed, ...]:
         Failed("answers:4xx", figures.answers["4xx"], "an instance answered 4xx: it would not take the request", False),
         Failed("disconnected", figures.disconnected, "the client left before its answer was whole", False),
     ]
-    found += [
-        Failed(f"attempts:{name}", count, _attempts(name), False) for name, count in figures.failures.items()
-    ]  # fmt: skip
+    found += [Failed(_ATTEMPTS + name, count, _attempts(name), False) for name, count in figures.failures.items()]
     return tuple(sorted((one for one in found if one.count), key=lambda one: (not one.lost, -one.count, one.kind)))
 
 
 def _attempts(name: str) -> str:
     what = {"Connect": "that reached no instance", "Answer": "that were answered with 5xx"}.get(name, f"({name})")
-    return f"attempts {what}; others may have followed for the same request"
+    return f"attempts, not requests, {what}; others may have followed for the same request"

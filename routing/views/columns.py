@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 
 from controlplane.web import cells
 from controlplane.web.tables import Column
+from routing.domain.failing import Failed
 from routing.domain.figures import QUANTILES
 from routing.domain.policies import RoutingPolicy, RoutingStrategy, policy_differences, policy_document
 
@@ -42,8 +43,15 @@ def failed_columns() -> list[Column]:
         Column("words", "What became of them", lambda f: f.words, heading=True),
         Column("kind", "Kind", lambda f: f.kind, lambda f: cells.code(f.kind)),
         Column("count", "Count", lambda f: f.count, numeric=True),
-        Column("lost", "For a reason of their own", lambda f: f.lost, lambda f: "no" if f.lost else "yes"),
+        Column("lost", "For a reason of their own", lambda f: f.lost, _own_reason),
     ]
+
+
+def _own_reason(failed: Failed) -> str:
+    """An attempt is neither: what became of its request is counted elsewhere."""
+    if failed.is_attempt:
+        return "an attempt, not a request"
+    return "no" if failed.lost else "yes"
 
 
 def engine_columns() -> list[Column]:

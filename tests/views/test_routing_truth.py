@@ -245,6 +245,22 @@ def test_the_time_axis_is_in_seconds_once_an_answer_took_one(variant: Variant) -
     assert (title, ticks) == ("Time to first token (s)", " s") and 39 < value < 41 and "%{y:.2f} s" in hover
 
 
+def test_an_attempt_is_not_called_a_request_with_a_reason(victor: Client, place: str, variant: Variant) -> None:
+    figures = Figures(requests=9, disconnected=1, truncated=2)
+    figures.failures.update(Connect=4)
+    RoutingWindow.objects.create(variant=variant, seconds=10, at=timezone.now(), figures=figures.to_json())
+    page = text(victor, place).partition("From the last")[0]
+    for words in ("truncated 2 no", "disconnected 1 yes", "attempts:Connect 4 an attempt, not a request"):
+        assert words in page, words
+    rows = victor.get(f"{place}.json?table=failed").json()["rows"]
+    assert [(row["kind"], row["lost"]) for row in rows] == [
+        ("truncated", True), ("attempts:Connect", False), ("disconnected", False),
+    ]  # fmt: skip
+    read = list(csv.DictReader(io.StringIO(victor.get(f"{place}.csv?table=failed").content.decode())))
+    for row in (rows[1], read[1]):
+        assert row["words"].startswith("attempts, not requests, that reached no instance")
+
+
 def test_the_rule_of_a_fair_share_stands_beside_it(victor: Client, place: str, variant: Variant) -> None:
     page = text(victor, place)
     assert "3 standard deviations" in page and "Below 50 requests due to it nothing is said" in page

@@ -28,6 +28,16 @@ def test_every_kind_is_told_and_the_lost_are_told_first() -> None:
     assert failed_of(Figures(requests=9)) == ()
 
 
+def test_an_attempt_says_that_it_is_no_request() -> None:
+    figures = Figures(requests=9, disconnected=1)
+    figures.failures.update(Connect=4, Answer=2)
+    found = failed_of(figures)
+    assert [(one.kind, one.is_attempt, one.lost) for one in found] == [
+        ("attempts:Connect", True, False), ("attempts:Answer", True, False), ("disconnected", False, False),
+    ]  # fmt: skip
+    assert all(one.words.startswith("attempts, not requests, that ") for one in found if one.is_attempt)
+
+
 def test_the_status_of_every_refusal_is_the_one_that_routers_give() -> None:
     source = "".join(path.read_text() for path in Path(routing.dataplane.__path__[0]).glob("*.py"))
     given = {code: status for status, code in re.findall(r'(\d{3}), "(routing:[a-z]+:[a-z-]+)"', source)}
