@@ -111,7 +111,10 @@ class TelemetrySerializer(serializers.Serializer[Any]):
     hit_rate = serializers.FloatField(allow_null=True, help_text="of their tokens; null: none said so")
     ttft = SpreadSerializer()
     ttft_by_outcome = serializers.DictField(child=SpreadSerializer())
-    overhead = SpreadSerializer(help_text="until a request was sent on, without the time to connect")
+    overhead = SpreadSerializer(
+        help_text="until a request was sent on, without waiting in the queue and without the time to connect; requests "
+        "whose first instance was not reached have none"
+    )
     waited = SpreadSerializer(help_text="in the queue")
     spill = serializers.FloatField(allow_null=True, help_text="of the requests that had a key")
     saturated = serializers.FloatField(allow_null=True)

@@ -48,11 +48,11 @@ class Exchange(Queued):
         self._passed = 0  # of them
         self._attempts = 0
         self._lease: Lease | None = None
-        self._lost = None
+        self._lost = self._placed_at = None
         self._upstream: Upstream | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._out: list[bytes] = []
-        self._began = self._framed = self._timed = self._sent = False
+        self._began = self._framed = self._timed = False
         self._asked_at = 0.0
         self._ttft: float | None = None
         self._ear: Ear | None = None
@@ -63,7 +63,7 @@ class Exchange(Queued):
         if not isinstance(route, Route):
             return self.refuse(route) if isinstance(route, Refusal) else self._say(200, [JSON], route.body())
         self._route, variant = route, route.variant
-        self._asked_at = now = self._shared.now()
+        self._asked_at = self._placed_at = now = self._shared.now()
         if variant.waiting.held:
             variant.waiting.look()  # there may be room since just now, and it belongs to those that wait
         decision = variant.decide(route.key, now, len(self._request.body))
@@ -209,9 +209,9 @@ class Exchange(Queued):
         upstream.send(self, data, request.method == b"HEAD")
         if self._client is not None and self._client.congested:
             upstream.pause()
-        if self._attempts == 1 and not self._sent:  # of a request once, and not where another instance was asked before
-            self._sent = True
-            route.variant.figures.overhead.add(self._shared.now() - self._asked_at - connecting)
+        if self._attempts == 1 and self._placed_at is not None:  # once, and not where another instance was asked before
+            route.variant.figures.overhead.add(self._shared.now() - self._placed_at - connecting)
+            self._placed_at = None
 
     def _failed(self, instance: Instance, failure: Failure) -> None:
         assert self._route is not None

@@ -40,15 +40,16 @@ class Lost:
 
 
 class Queued:
-    """The part of an exchange that waits."""
+    """The part of an exchange that waits. ``_placed_at``: when it came, or had waited; None once it was sent, and
+    where its way is no measure of a router's."""
 
-    __slots__ = ("_asked_at", "_client", "_lost", "_request", "_route", "_sent", "_shared")
+    __slots__ = ("_asked_at", "_client", "_lost", "_placed_at", "_request", "_route", "_shared")
     _asked_at: float
     _client: Client | None
     _lost: Lost | None  # of who reached nobody
+    _placed_at: float | None
     _request: Request
     _route: Route | None
-    _sent: bool
     _shared: Shared
 
     def _go(self, route: Route, decision: Decision, now: float) -> None:
@@ -82,7 +83,7 @@ class Queued:
         assert self._route is not None
         now, variant = self._shared.now(), self._shared.fleet.current(self._route.variant)
         self._lost = lost = self._lost or Lost()
-        self._sent = True  # its way is no measure of a router's
+        self._placed_at = None
         if variant is None or lost.cut >= MOST_CUT:
             return self.refuse(UNREACHABLE)
         if first := lost.waited_after < lost.cut:
@@ -127,6 +128,7 @@ class Queued:
         self._leave_queue()
         if lost is None:
             variant.figures.waited.add(now - self._asked_at)
+            self._placed_at = now
             self._go(self._route, decision, now)
         else:
             variant.figures.waited.add(now - lost.since)

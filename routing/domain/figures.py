@@ -31,8 +31,9 @@ class Figures:
     """``told``: answers that said what came from the engine's cache, ``cached_tokens`` of ``prompt_tokens``.
 
     ``ttft`` by outcome: from the whole request to the first byte of the answer's body. ``overhead``: until it was sent
-    on, without connecting. ``waited``: in the queue. ``answers`` by class (2xx), ``failures`` of instances by kind.
-    Seconds. ``engines``: what they said of themselves, by instance.
+    on, without waiting in the queue and connecting; none of a request whose first instance was not reached. ``waited``:
+    in the queue. Seconds. ``answers`` by class (2xx), ``failures`` of instances by kind. ``engines``: what they said of
+    themselves, by instance.
     """
 
     requests: int = 0

@@ -139,7 +139,11 @@ def _facts(shown: Telemetry) -> list[tuple[str, str, str]]:
         ("Refused or failed", str(shown.lost), "for no reason of their own; by kind below"),
         ("Prefix hit rate", percent(shown.hit_rate), told),
         ("Time to first token", _times(shown.ttft), f"{shown.ttft.count} answers"),
-        ("Added by routing", _times(shown.overhead), "until a request was sent on, without the time to connect"),
+        (
+            "Added by routing",
+            _times(shown.overhead),
+            "until a request was sent on, without waiting in the queue and the time to connect",
+        ),
         ("Spilled", percent(shown.spill), "of the requests that had a key: to a sibling or the next in order"),
         ("Saturated", percent(shown.saturated), "all instances were at the threshold"),
         (

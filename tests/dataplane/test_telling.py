@@ -118,6 +118,26 @@ async def test_what_connecting_takes_is_not_added_by_routing() -> None:
 
 
 @run
+async def test_time_at_an_instance_that_was_not_reached_is_not_added_by_routing() -> None:
+    clock, places = Clock(), list[int]()
+
+    async def slowly(config: InstanceConfig, context: ssl.SSLContext | None) -> Upstream:
+        places.append(config.port)
+        if len(places) == 1:
+            clock.now += 5
+            raise ConnectionRefusedError
+        return await connected(config, context)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(exchange, "connected", slowly)
+        async with world(tells, tells, policy=PREFIX, shared=Shared(now=clock)) as here:
+            reply = await here.ask("POST", "/v1/chat/completions", chat(SECRET_WORDS))
+            [one] = read_told(document(teller(here).message(0))).variants
+        assert reply.status == 200 and len(places) == 2 and one.figures.failures == {"Connect": 1}
+        assert one.figures.overhead.count == 0
+
+
+@run
 async def test_no_word_of_a_request_is_told() -> None:
     async with world(tells, policy=PREFIX) as here:
         for number in range(3):

@@ -11,7 +11,7 @@ import pytest
 from routing.dataplane import queued as queued_requests
 from routing.dataplane.exposing import exposition
 from routing.dataplane.router import Shared
-from tests.dataplane.engines import Call
+from tests.dataplane.engines import Call, plain
 from tests.dataplane.test_strict import Clock
 from tests.dataplane.world import PREFIX, Wire, World, chat, request, run, until, world
 
@@ -56,6 +56,33 @@ async def test_they_wait_while_nobody_is_there_and_are_served_in_their_order() -
         assert sorted(texts) == ["talk 0", "talk 1", "talk 2"] and queued(here) == 0 and here.in_flight() == {}
         figures = here.shared.fleet.endpoints["chat"].variants["default"].figures
         assert (figures.queued, figures.most_queued, figures.waited.count, figures.requests) == (3, 3, 3, 3)
+
+
+@run
+async def test_what_it_waits_is_not_added_by_routing() -> None:
+    """Neither for an instance nor for room: the queue has its own figure."""
+    clock = Clock()
+    release = asyncio.Event()
+
+    async def slowly(call: Call) -> None:
+        await release.wait()
+        await plain(call)
+
+    full = {**PREFIX, "RoutingExtensions": {"queue_when_saturated": True}}
+    full["PrefixAwareRoutingConfig"] = {"PrefixLength": 4096, "ConcurrencyThreshold": 1}
+    async with world(slowly, shared=Shared(now=clock)) as here:
+        publish(here, NONE)
+        [first] = await asking(here, 1, 1)
+        clock.now += 11
+        publish(here, everybody(here), policy=full)
+        await until(lambda: here.engines[0].calls, "it was sent")
+        [second] = await asking(here, 1, 1)
+        clock.now += 24
+        release.set()
+        assert [(await wire.reply()).status for wire in (first, second)] == [200, 200]
+        figures = here.shared.fleet.endpoints["chat"].variants["default"].figures
+        assert figures.overhead.count == figures.waited.count == 2
+        assert (figures.overhead.quantile(1.0) or 0) < 0.1 and (figures.waited.quantile(1.0) or 0) > 20
 
 
 @run

@@ -261,6 +261,11 @@ def test_an_attempt_is_not_called_a_request_with_a_reason(victor: Client, place:
         assert row["words"].startswith("attempts, not requests, that reached no instance")
 
 
+def test_waiting_in_the_queue_is_said_to_be_none_of_routings(victor: Client, place: str, variant: Variant) -> None:
+    window(variant, 30)
+    assert "without waiting in the queue and the time to connect" in text(victor, place)
+
+
 def test_the_rule_of_a_fair_share_stands_beside_it(victor: Client, place: str, variant: Variant) -> None:
     page = text(victor, place)
     assert "3 standard deviations" in page and "Below 50 requests due to it nothing is said" in page
