@@ -220,6 +220,8 @@ def _processes(options: Options, env: Mapping[str, str]) -> Iterator[Spec]:
         router = [python, "-m", "routing.dataplane", "--follow", "--config", str(options.state / "router.json")]
         # llama.cpp takes ten seconds to see that so long a word is too long, and four times as long for twice of it.
         router += ["--body-bytes", str(512 * 1024)]
+        metrics = ports.free_port()
+        router += ["--metrics-port", str(metrics)]
         yield Spec("router", [*router, "--host", ports.HOST, "--port", str(options.router_port)], env)
     if "watch_cluster" in options.commands:
         yield Spec("watcher", [*manage, "watch_cluster"], env)
@@ -228,7 +230,8 @@ def _processes(options: Options, env: Mapping[str, str]) -> Iterator[Spec]:
         if options.router_port and os.environ.get("HEARTH_DEMO_TRAFFIC", "1") != "0":
             # To the demo's endpoint by its name: never to another that somebody makes.
             place = f"http://{ports.HOST}:{options.router_port}/endpoints/chat"
-            yield Spec("traffic", [python, "-m", "routing.engines.traffic", "--to", place, "--model", "chat"])
+            traffic = [python, "-m", "routing.engines.traffic", "--to", place, "--model", "chat"]
+            yield Spec("traffic", [*traffic, "--metrics", f"http://{ports.HOST}:{metrics}/metrics"])
 
 
 @contextmanager

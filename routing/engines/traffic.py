@@ -1,7 +1,8 @@
 """``python -m routing.engines.traffic --to http://127.0.0.1:8080 --model NAME``: chats with shared beginnings.
 
 What the demo shows of routing comes from it: several groups of chats, each with a beginning of its own that is longer
-than any slot of an engine remembers of another, streamed as clients do. It waits for whoever does not answer yet.
+than any slot of an engine remembers of another, streamed as clients do. It waits for whoever does not answer yet; with
+``--metrics`` it asks nothing before the router knows an instance, as that would be refused, or wait and be measured.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -20,6 +22,7 @@ from routing.domain.dialects_usage import TAIL_BYTES, use_of_stream
 
 GROUPS, SHARED_CHARACTERS, OUTPUT_TOKENS = 8, 1400, 24
 WAIT_SECONDS, ANSWER_SECONDS = 2.0, 60.0
+METRICS_BYTES = 1 << 20
 TELL_EVERY = 100  # requests
 _WORDS = ("harbour", "lantern", "meadow", "quarry", "sparrow", "thicket", "velvet", "willow", "anchor", "cinder")
 
@@ -58,20 +61,39 @@ def body(model: str, beginning: str, question: str) -> bytes:
 
 async def ask(host: str, port: int, path: str, data: bytes) -> tuple[int, bytes]:
     """Status and the end of the answer. Raises OSError (a TimeoutError too) or ValueError where there is none."""
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    return await sent(host, port, f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data, TAIL_BYTES)
+
+
+async def sent(host: str, port: int, request: bytes, most: int) -> tuple[int, bytes]:
+    """Status and the last ``most`` bytes of the answer. Raises as ``ask`` does."""
     async with asyncio.timeout(ANSWER_SECONDS):
         reader, writer = await asyncio.open_connection(host, port)
         try:
-            head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nConnection: close\r\n"
-            writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+            writer.write(request)
             status = int((await reader.readline()).split()[1])
             tail = b""
             while part := await reader.read(65536):
-                tail = (tail + part)[-TAIL_BYTES:]
+                tail = (tail + part)[-most:]
             return status, tail
         except IndexError:
             raise ValueError("no answer") from None
         finally:
             writer.transport.abort()  # nothing of it is wanted any more
+
+
+async def await_instance(metrics: str, endpoint: str) -> None:
+    """Until the router that says ``metrics`` of itself knows an instance of the endpoint. Nobody there counts this as a
+    request."""
+    place = urlsplit(metrics)
+    host, port = place.hostname or "127.0.0.1", place.port or 80
+    head = f"GET {place.path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+    instance = f'hearth_routing_in_flight{{endpoint="{endpoint}",'.encode()
+    while True:
+        with suppress(OSError, ValueError):
+            if instance in (await sent(host, port, head, METRICS_BYTES))[1]:
+                return
+        await asyncio.sleep(WAIT_SECONDS)
 
 
 async def traffic(
@@ -98,10 +120,14 @@ async def traffic(
         await asyncio.sleep(draws.uniform(0.5, 1.5) * every_seconds if status == 200 else WAIT_SECONDS)
 
 
+async def _traffic(options: argparse.Namespace) -> None:
+    if options.metrics:
+        await await_instance(options.metrics, options.model)
+    await traffic(options.to, options.model, options.every, say=lambda line: print(line, flush=True))
+
+
 async def serve(options: argparse.Namespace) -> None:
-    running = asyncio.ensure_future(
-        traffic(options.to, options.model, options.every, say=lambda line: print(line, flush=True))
-    )
+    running = asyncio.ensure_future(_traffic(options))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     await asyncio.gather(running, return_exceptions=True)
@@ -111,6 +137,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="traffic", description="A little traffic with shared beginnings")
     parser.add_argument("--to", required=True, help="a router or an engine, e.g. http://127.0.0.1:8080")
     parser.add_argument("--model", required=True, help="the endpoint's name, or what it calls its model")
+    parser.add_argument("--metrics", help="a router's /metrics: begin once it knows an instance of the endpoint")
     parser.add_argument("--every", type=float, default=1.2, help="seconds between requests, on average")
     asyncio.run(serve(parser.parse_args()))
     return 0

@@ -33,4 +33,7 @@ def test_it_asks_the_demos_own_endpoint_where_there_is_one(
     assert ("traffic" in made) is there
     if there:
         assert "http://127.0.0.1:8124/endpoints/chat" in made["traffic"].argv and made["traffic"].env == {}
+        told, router = list(made["traffic"].argv), list(made["router"].argv)
+        metrics = router[router.index("--metrics-port") + 1]
+        assert told[-2:] == ["--metrics", f"http://127.0.0.1:{metrics}/metrics"], "it waits until there is an instance"
         assert list(made)[-1] == "traffic", "it comes when all else was started"
