@@ -8,6 +8,7 @@ import gc
 import logging
 import resource
 import signal
+import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -34,7 +35,8 @@ async def serve(options: argparse.Namespace) -> None:
     clients = options.clients or most_clients()
     shared = Shared(upstream_tls=trusted.context, body_bytes=options.body_bytes, most_clients=clients)
     router = Router(options.config, tls=served.context if served else None, shared=shared)
-    port = await router.start(options.host, options.port)
+    taken = socket.socket(fileno=options.fd) if options.fd is not None else None
+    port = await router.start(options.host, options.port, taken=taken)
     print(f"routing on port {port}", flush=True)
     exposing, work = Exposing(shared), list[asyncio.Task[None]]()
     if options.metrics_port is not None:
@@ -138,6 +140,7 @@ def main() -> int:
     parser.add_argument("--follow", action="store_true", help="take what is published in REDIS_URL (or REDIS_URL_FILE)")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080, help="0 takes a free one")
+    parser.add_argument("--fd", type=int, help=argparse.SUPPRESS)  # of a socket that listens there: its parent's
     parser.add_argument("--workers", type=int, default=1, help="processes that share the port (1)")
     parser.add_argument("--metrics-port", type=int, help="serve /metrics there, for all workers together")
     parser.add_argument("--metrics-host", default="127.0.0.1")

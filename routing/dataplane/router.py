@@ -24,11 +24,13 @@ from routing.domain.sketches import MOST as MOST_COUNT
 from routing.domain.tallies import Tally
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
 BODY_BYTES, MOST_CLIENTS = 64 * 1024 * 1024, 50_000
+BACKLOG = 1024  # connections that the system keeps waiting
 CLASSES = tuple(f"{first}xx" for first in range(10))  # of statuses
 CONFIG_SECONDS, SWEEP_SECONDS, LAST_WORD_SECONDS = 0.5, 1.0, 0.5
 
@@ -102,13 +104,17 @@ class Router:
         self._server: asyncio.Server | None = None
         self._work: list[asyncio.Task[None]] = []
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; the port, also when 0 was asked for."""
+    async def start(self, host: str, port: int, *, taken: socket.socket | None = None) -> int:
+        """Listen, on a socket that somebody has ``taken`` for this router instead where it is given; the port, also
+        when 0 was asked for."""
         self.refresh()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Client(self.shared), host, port, ssl=self._tls, backlog=1024, reuse_port=port != 0
-        )
+        if taken is not None:
+            self._server = await loop.create_server(self._client, sock=taken, ssl=self._tls, backlog=BACKLOG)
+        else:
+            self._server = await loop.create_server(
+                self._client, host, port, ssl=self._tls, backlog=BACKLOG, reuse_port=port != 0
+            )
         self._work = [
             loop.create_task(every(CONFIG_SECONDS, self.refresh)),
             loop.create_task(every(SWEEP_SECONDS, self._sweep)),
@@ -116,6 +122,9 @@ class Router:
         ]
         port = int(self._server.sockets[0].getsockname()[1])
         return port
+
+    def _client(self) -> Client:
+        return Client(self.shared)
 
     async def stop(self, grace_seconds: float = 30.0) -> None:
         """Take nothing new, let what runs end, then leave."""

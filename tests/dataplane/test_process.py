@@ -7,12 +7,15 @@ import json
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import pytest
 
 from tests.dataplane.engines import Call, Engine
 from tests.dataplane.world import SECRET, WAIT_SECONDS, Wire, chat, request, until
@@ -30,7 +33,9 @@ def written(folder: Path, version: int, engine: Engine, **instance: object) -> P
 
 
 @asynccontextmanager
-async def process(config: Path, *options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+async def process(
+    config: Path, *options: str, fds: tuple[int, ...] = ()
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
     command = [
         sys.executable,
         "-W",
@@ -43,7 +48,7 @@ async def process(config: Path, *options: str) -> AsyncIterator[tuple[asyncio.su
         "0",
         *options,
     ]
-    made = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    made = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=fds)
     assert made.stdout is not None
     try:
         line = (await made.stdout.readline()).decode()
@@ -116,6 +121,25 @@ def test_it_takes_up_what_is_published_and_finishes_what_runs_when_it_is_stopped
             wire.leave()
         await one.stop()
         await other.stop()
+
+    told(test())
+
+
+def test_it_serves_on_a_socket_that_its_parent_keeps_for_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        engine = await Engine().start()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            config, fd = written(tmp_path, 1, engine), taken.fileno()
+            for _ in range(2):  # also when it starts again
+                waiting = await asyncio.open_connection(*taken.getsockname())
+                async with process(config, f"--fd={fd}", fds=(fd,)) as (_, port):
+                    assert port == taken.getsockname()[1]
+                    wire = Wire(*waiting)
+                    assert (await wire.ask("POST", "/v1/completions", b"{}")).body == b"{}", "who came before it"
+                    wire.leave()
+                with pytest.raises(OSError), socket.create_server(("127.0.0.1", port)):
+                    pass
+        await engine.stop()
 
     told(test())
 
