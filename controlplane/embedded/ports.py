@@ -17,6 +17,7 @@ from controlplane.embedded.problems import EmbeddedError
 HOST = "127.0.0.1"
 # Below the range the system hands to outgoing connections: a server that restarts finds its port still free.
 _CHOICES = range(20_000, 32_000)
+_BACKLOG = 2048  # connections that wait while a server starts, as many as gunicorn lets wait
 
 
 def free_ports(count: int) -> list[int]:
@@ -73,12 +74,23 @@ def is_listening(port: int, timeout: float = 0.5, *, address: str = HOST) -> boo
         return False
 
 
-def require_port(port: int, remedy: str) -> None:
-    """Raise EmbeddedError naming who holds ``port``, followed by the ``remedy``."""
+def take_port(port: int, remedy: str) -> socket.socket:
+    """Listen on ``port``, for a server that inherits the socket; EmbeddedError naming who holds it, followed by the
+    ``remedy``.
+
+    Who only looks whether a port is free promises nothing: until the server listens, and whenever it starts again,
+    somebody else could take it, and answer in its place.
+    """
     if not 1 <= port <= 65_535:
         raise EmbeddedError(f"{port} is no port; use one from 1024 to 65535.")
-    if is_free(port):
-        return
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen(_BACKLOG)  # of two that are bound, only one may
+        return listener
+    except OSError:
+        listener.close()
     if port < 1024 and os.geteuid() != 0 and not is_listening(port):
         raise EmbeddedError(f"Port {port} is reserved for root. {remedy}")
     owner = _owner(port)
@@ -115,7 +127,8 @@ def _owner(port: int) -> str:
     if not inodes:
         return ""
     wanted = {f"socket:[{inode}]" for inode in inodes}
-    for process in Path("/proc").glob("[0-9]*"):
+    # Whoever took it has the lowest number of all that inherited it, and is the one to stop.
+    for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
         try:
             if wanted.isdisjoint(os.readlink(link) for link in (process / "fd").iterdir()):
                 continue

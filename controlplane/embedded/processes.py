@@ -32,7 +32,10 @@ _ATTEMPTS = 3  # deaths before the first readiness that are forgiven
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A process to keep running. ``ready`` is asked until it says yes; times are seconds."""
+    """A process to keep running. ``ready`` is asked until it says yes; times are seconds.
+
+    It inherits the descriptors ``fds``, each time it starts: whoever made them keeps them open.
+    """
 
     name: str
     argv: Sequence[str]
@@ -43,6 +46,7 @@ class Spec:
     ready_within: float = 90.0
     stop_signal: int = signal.SIGTERM
     stop_within: float = 10.0
+    fds: Collection[int] = ()
 
 
 @dataclass(slots=True)
@@ -183,7 +187,7 @@ class Supervisor:
         marks = [mark for mark in (os.environ.get(records.MARK), self._mark) if mark]
         env = {**os.environ, **spec.env, records.MARK: ":".join(marks)}
         argv = spawn.command(spec.argv, identity=spec.identity, dies_by=spec.stop_signal)
-        process = spawn.start(argv, env=env, cwd=spec.cwd, log=self.log(spec.name))
+        process = spawn.start(argv, env=env, cwd=spec.cwd, log=self.log(spec.name), fds=spec.fds)
         started = records.started_at(process.pid)
         record = records.Record(spec.name, process.pid, started, self._mark, spec.stop_signal, spec.stop_within)
         records.write(self._pids, record)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -38,7 +39,11 @@ _PATIENCE = 60.0  # seconds until the web application must answer; a cold start 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line chose. ``commands``: the management commands that exist. ``router_port`` 0: no router."""
+    """What the command line chose. ``commands``: the management commands that exist. ``router_port`` 0: no router.
+
+    ``fds``: of the sockets that listen on its ports. They are held to the end, and inherited by whoever serves there:
+    what answers at an address that was announced is this program's own, also while a server starts again.
+    """
 
     state: Path
     port: int
@@ -47,6 +52,7 @@ class Options:
     commands: frozenset[str]
     kubernetes: bool = False  # three real nodes instead of the local fleet; ``nodes`` says nothing then
     router_port: int = 0
+    fds: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -66,16 +72,20 @@ def run(options: Options, *, say: Say, terminal: bool) -> None:
     if options.nodes < 1:
         raise EmbeddedError(f"--nodes {options.nodes} leaves nothing to keep warm; use 1 or more.")
     make = "make run-kube" if options.kubernetes else "make run"
-    ports.require_port(options.port, f"Stop it, or choose another port: {make} PORT={options.port + 10}")
-    # Beside the pages where that is free, so that a person can guess it.
-    beside = options.port + 1
-    beside = beside if beside < 65_536 and ports.reserve([beside]) else ports.free_port()
-    options = replace(options, router_port=beside)
-    with _signals_interrupt():
+    remedy = f"Stop it, or choose another port: {make} PORT={options.port + 10}"
+    with ports.take_port(options.port, remedy) as web, _beside(options.port) as router, _signals_interrupt():
+        taken = {one.getsockname()[1]: one.fileno() for one in (web, router)}
+        options = replace(options, router_port=router.getsockname()[1], fds=taken)
         try:
             _run(options, say, terminal, began)
         except KeyboardInterrupt:
             say("Stopped. What was stored is kept in " + str(options.state))
+
+
+def _beside(port: int) -> socket.socket:
+    """The router listens beside the pages where that is free, so that a person can guess it."""
+    wanted = port + 1 if port < 65_535 and ports.reserve([port + 1]) else ports.free_port()
+    return ports.take_port(wanted, "Start again: another port is chosen then.")
 
 
 def stop_running(state: Path, within: float = 60.0) -> None:
@@ -200,9 +210,9 @@ def _processes(options: Options, env: Mapping[str, str]) -> Iterator[Spec]:
     python = sys.executable
     manage = [python, str(ROOT / "manage.py")]
     celery = [python, "-m", "celery", "--app", _APP]
-    bind = f"{ports.HOST}:{options.port}"
-    web = [python, "-m", "gunicorn", "controlplane.wsgi:application", "--bind", bind, "--worker-class", "gthread"]
-    web += ["--workers", "2", "--threads", "8", "--graceful-timeout", "5", "--no-control-socket"]
+    fd = options.fds[options.port]
+    web = [python, "-m", "gunicorn", "controlplane.wsgi:application", "--bind", f"fd://{fd}", "--no-control-socket"]
+    web += ["--worker-class", "gthread", "--workers", "2", "--threads", "8", "--graceful-timeout", "5"]
     web.append("--preload")  # loaded once for both workers: half the work before the first answer
 
     def answers() -> bool:
@@ -210,7 +220,7 @@ def _processes(options: Options, env: Mapping[str, str]) -> Iterator[Spec]:
 
     beat = options.state / "beat"
     beat.mkdir(mode=0o700, exist_ok=True)
-    yield Spec("web", web, env, ready=answers, ready_within=_PATIENCE)
+    yield Spec("web", web, env, ready=answers, ready_within=_PATIENCE, fds=[fd])
     # Time limits of tasks need child processes; two suit the two cores of a laptop.
     queues = "control,actions,ingest"
     worker = [*celery, "worker", "--concurrency", "2", "--queues", queues, "--without-mingle", "--without-gossip"]
@@ -222,7 +232,9 @@ def _processes(options: Options, env: Mapping[str, str]) -> Iterator[Spec]:
         router += ["--body-bytes", str(512 * 1024)]
         metrics = ports.free_port()
         router += ["--metrics-port", str(metrics)]
-        yield Spec("router", [*router, "--host", ports.HOST, "--port", str(options.router_port)], env)
+        fd = options.fds[options.router_port]
+        router += ["--host", ports.HOST, "--port", str(options.router_port), "--fd", str(fd)]
+        yield Spec("router", router, env, fds=[fd])
     if "watch_cluster" in options.commands:
         yield Spec("watcher", [*manage, "watch_cluster"], env)
     if options.demo and "fleet" in options.commands and not options.kubernetes:

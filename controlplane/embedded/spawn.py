@@ -7,7 +7,7 @@ import pwd
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,8 +67,13 @@ def command(argv: Sequence[str], *, identity: Identity | None = None, dies_by: i
     return [setpriv, *options, "--", *argv] if options else list(argv)
 
 
-def start(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start ``argv`` in a group of its own, so that Ctrl-C reaches the supervisor alone; output goes to ``log``."""
+def start(
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path, fds: Collection[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start ``argv`` in a group of its own, so that Ctrl-C reaches the supervisor alone; output goes to ``log``.
+
+    It inherits the descriptors ``fds`` under the same numbers, and no others.
+    """
     with log.open("ab") as output:
         return subprocess.Popen(
             list(argv),
@@ -78,6 +83,7 @@ def start(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) 
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=fds,
         )
 
 

@@ -76,6 +76,7 @@ def test_it_builds_the_image_again_only_when_its_content_changed(
 
 
 def test_it_runs_no_local_fleet_beside_real_nodes(tmp_path: Path) -> None:
-    chosen = Options(state=tmp_path, port=8123, nodes=3, demo=True, commands=frozenset({"fleet", "watch_cluster"}))
+    commands, fds = frozenset({"fleet", "watch_cluster"}), {8123: 7}
+    chosen = Options(state=tmp_path, port=8123, nodes=3, demo=True, commands=commands, fds=fds)
     names = [spec.name for spec in program._processes(replace(chosen, kubernetes=True), {})]
     assert names == ["web", "worker", "beat", "watcher"]

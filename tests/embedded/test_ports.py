@@ -56,7 +56,7 @@ def test_it_names_who_holds_a_port_and_what_to_do() -> None:
         listener.listen()
         port = listener.getsockname()[1]
         with pytest.raises(EmbeddedError) as refused:
-            ports.require_port(port, "Choose another: make run PORT=8010")
+            ports.take_port(port, "Choose another: make run PORT=8010")
     text = str(refused.value)
     assert f"Port {port} on 127.0.0.1 is taken by " in text
     assert text.endswith("Choose another: make run PORT=8010")
@@ -67,7 +67,45 @@ def test_it_names_who_holds_a_port_and_what_to_do() -> None:
 @pytest.mark.parametrize("port", [0, -1, 65_536])
 def test_it_refuses_what_is_no_port(port: int) -> None:
     with pytest.raises(EmbeddedError, match="is no port"):
-        ports.require_port(port, "")
+        ports.take_port(port, "")
+
+
+def test_it_keeps_a_port_that_it_took_until_it_is_closed() -> None:
+    with ports.take_port(ports.free_port(), "") as taken:
+        port = taken.getsockname()[1]
+        assert not ports.is_free(port) and not ports.reserve([port])
+        with pytest.raises(EmbeddedError, match=rf"^Port {port} on 127\.0\.0\.1 is taken by .*Stop it\.$"):
+            ports.take_port(port, "Stop it.")
+        with socket.create_connection((ports.HOST, port), timeout=60):
+            pass  # whoever comes before the server does waits for it
+    assert ports.is_free(port)
+
+
+def test_it_gives_a_port_to_one_of_two_that_want_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system lets two bind a port while none listens there."""
+    port, quick = ports.free_port(), socket.socket()
+    quick.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+    class Slow(socket.socket):
+        def listen(self, backlog: int = 1) -> None:
+            quick.bind((ports.HOST, port))
+            quick.listen()
+            super().listen(backlog)
+
+    with quick, monkeypatch.context() as at_once:
+        at_once.setattr(socket, "socket", Slow)
+        with pytest.raises(EmbeddedError, match=f"Port {port} on 127.0.0.1 is taken by "):
+            ports.take_port(port, "")
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not tell who listens")
+def test_it_names_who_took_a_port_and_not_the_server_that_inherited_it() -> None:
+    serve = [sys.executable, "-c", "input()"]
+    with ports.take_port(ports.free_port(), "") as taken:
+        fds = [taken.fileno()]
+        with subprocess.Popen(serve, stdin=subprocess.PIPE, pass_fds=fds, text=True) as server:
+            assert ports._owner(taken.getsockname()[1]).endswith(f"(process {os.getpid()})")
+            server.communicate("\n", timeout=60)
 
 
 def test_it_says_how_much_space_is_missing(tmp_path: Path) -> None:

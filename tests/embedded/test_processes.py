@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.embedded import records
+from controlplane.embedded import ports, records
 from controlplane.embedded.problems import EmbeddedError
 from controlplane.embedded.processes import ROOT, AlreadyRunning, Spec, Supervisor, holder
 
@@ -91,6 +92,29 @@ def test_it_starts_a_process_again_after_its_death(tmp_path: Path) -> None:
         assert records.started_at(second)
     assert len(said) == 1 and "sleeper ended (killed by SIGKILL)" in said[0]
     assert gone(second, within=0)
+
+
+def test_it_lets_nobody_have_the_port_of_a_process_that_starts_again(tmp_path: Path) -> None:
+    serve = "import os, socket, sys\nlistener = socket.socket(fileno=int(sys.argv[1]))\n"
+    serve += "while True:\n one, _ = listener.accept(); one.sendall(b'%d' % os.getpid()); one.close()"
+
+    def server(port: int) -> int:
+        with socket.create_connection((ports.HOST, port), timeout=60) as asking:
+            return int(asking.makefile().read())
+
+    with ports.take_port(ports.free_port(), "") as taken, Supervisor(tmp_path) as supervisor:
+        port, fd = taken.getsockname()[1], taken.fileno()
+        supervisor.start(Spec("web", [sys.executable, "-c", serve, str(fd)], fds=[fd]))
+        first = supervisor.pid("web")
+        assert server(port) == first
+        supervisor.kill("web")
+        with pytest.raises(EmbeddedError, match=rf"Port {port} .* is taken by .*{os.getpid()}\)"):
+            ports.take_port(port, "")
+        with socket.create_connection((ports.HOST, port), timeout=60) as waiting:
+            assert records.wait_until(lambda: supervisor.check() == [] and supervisor.pid("web") != first, 60)
+            assert int(waiting.makefile().read()) == supervisor.pid("web"), "who came in between is served"
+        assert server(port) == supervisor.pid("web")
+    assert ports.is_free(port)
 
 
 def test_it_stops_the_last_batch_first(tmp_path: Path) -> None:

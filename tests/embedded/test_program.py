@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.embedded import ports, records
+from controlplane.embedded.problems import EmbeddedError
 from controlplane.embedded.processes import ROOT, holder
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.xdist_group("program")]
@@ -55,8 +57,10 @@ class Run:
             for record in (json.loads(path.read_text()) for path in (self.state / "pids").glob("*.json"))
         }
 
-    def refused(self) -> str:
-        done = subprocess.run(self.argv, cwd=ROOT, env=self.env, capture_output=True, text=True, check=False)
+    def refused(self, state: Path | None = None) -> str:
+        """What another one says, on another ``state`` or on the same."""
+        env = {**self.env, "HEARTH_STATE_DIR": str(state or self.state)}
+        done = subprocess.run(self.argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
         assert done.returncode != 0
         return done.stderr
 
@@ -78,18 +82,39 @@ def gone(pids: dict[str, int], within: float = 60.0) -> list[str]:
     return [name for name, pid in pids.items() if records.started_at(pid)]
 
 
+def assert_nobody_comes_between(program: Run, name: str, address: str) -> None:
+    """The port of a server that ended is nobody else's; whoever asks meanwhile is answered by the next one."""
+    before = program.pids()[name]
+    os.killpg(before, signal.SIGKILL)
+    with pytest.raises(EmbeddedError, match="is taken by"):
+        ports.take_port(int(re.findall(r":(\d+)/", address)[0]), "")
+    try:
+        urllib.request.urlopen(address, timeout=120).close()
+    except urllib.error.HTTPError as refused:
+        refused.close()  # a router without an endpoint
+    assert program.pids()[name] != before
+
+
 def test_it_serves_one_address_recovers_from_a_kill_and_stops_on_ctrl_c(program: Run) -> None:
     said = program.greeting()
     addresses = re.findall(r"http://127\.0\.0\.1:\d+/", said)
     assert len(addresses) == 1, said
     with urllib.request.urlopen(f"{addresses[0]}healthz", timeout=60) as answer:
         assert answer.status == 200
+    router = re.search(r"127\.0\.0\.1:\d+/v1", said)
+    assert router is not None, said
+    assert_nobody_comes_between(program, "web", f"{addresses[0]}healthz")
+    assert_nobody_comes_between(program, "router", f"http://{router[0]}/models")
     first = program.pids()
     assert {"postgres", "valkey", "web", "worker", "beat"} <= set(first)
 
     second = program.refused()
     assert f"process {program.process.pid}" in second and addresses[0] in second
     assert "Traceback" not in second
+    elsewhere = program.refused(program.state.parent / "other")
+    assert f"Port {program.argv[-1]} on 127.0.0.1 is taken by " in elsewhere and "make run PORT=" in elsewhere
+    assert f"(process {program.process.pid})" in elsewhere or not Path("/proc/net/tcp").exists()
+    assert not (program.state.parent / "other").exists()
 
     with program.process:
         program.process.kill()

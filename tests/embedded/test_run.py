@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +22,12 @@ from controlplane.embedded.processes import ROOT, AlreadyRunning, Child, Spec, S
 from controlplane.embedded.program import Options
 
 CHOSEN = Options(
-    state=Path("/nonexistent"), port=8123, nodes=3, demo=True, commands=frozenset({"fleet", "watch_cluster"})
+    state=Path("/nonexistent"),
+    port=8123,
+    nodes=3,
+    demo=True,
+    commands=frozenset({"fleet", "watch_cluster"}),
+    fds={8123: 7, 8124: 8},
 )
 
 
@@ -58,7 +64,8 @@ def test_it_runs_what_the_line_asked_for(chosen: Options) -> None:
 def test_it_runs_a_router_that_follows_what_is_published(chosen: Options) -> None:
     env = {"REDIS_URL": "redis://:secret@embedded"}
     router = next(spec for spec in program._processes(replace(chosen, router_port=8124), env) if spec.name == "router")
-    assert list(router.argv)[-4:] == ["--host", ports.HOST, "--port", "8124"] and "--follow" in router.argv
+    assert list(router.argv)[-6:] == ["--host", ports.HOST, "--port", "8124", "--fd", "8"] and router.fds == [8]
+    assert "--follow" in router.argv
     assert router.env["REDIS_URL"] == env["REDIS_URL"] and "secret" not in " ".join(router.argv)
 
 
@@ -94,6 +101,43 @@ def test_it_refuses_what_cannot_be_before_it_starts_anything(
         program.run(replace(chosen, **changes), say=_silent, terminal=False)
     assert not (chosen.state / "postgres").exists()
     assert not (chosen.state / "supervisor.lock").exists()
+
+
+def test_it_refuses_the_second_of_two_on_one_port_at_once(chosen: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nothing serves there yet: a program of Kubernetes builds for minutes before its web server starts."""
+    first, second = replace(chosen, port=ports.free_port()), chosen.state / "second"
+    announced: list[int] = []
+
+    def starts(options: Options, *_: object) -> None:
+        announced.extend((options.port, options.router_port))
+        for port in announced:
+            with pytest.raises(EmbeddedError) as refused:
+                program.run(replace(first, state=second, port=port), say=_silent, terminal=False)
+            assert str(refused.value).startswith(f"Port {port} on 127.0.0.1 is taken by ")
+            assert str(refused.value).endswith(f" Stop it, or choose another port: make run PORT={port + 10}")
+        specs = {spec.name: spec for spec in program._processes(options, {})}
+        for name, port in zip(("web", "router"), announced, strict=True):
+            (fd,) = specs[name].fds
+            with socket.socket(fileno=os.dup(fd)) as inherited:
+                assert inherited.getsockname() == (ports.HOST, port), name
+        assert f"fd://{options.fds[options.port]}" in specs["web"].argv
+
+    monkeypatch.setattr(program, "_run", starts)
+    program.run(first, say=_silent, terminal=False)
+    assert len(announced) == 2 and all(ports.is_free(port) for port in announced)
+    assert not second.exists()
+
+
+def test_it_has_its_router_elsewhere_where_the_port_beside_the_pages_is_taken(
+    chosen: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Options] = []
+    monkeypatch.setattr(program, "_run", lambda options, *_: asked.append(options))
+    port = next(port for port in ports.free_ports(20) if ports.reserve([port + 1]))
+    with ports.take_port(port + 1, ""):
+        program.run(replace(chosen, port=port), say=_silent, terminal=False)
+    program.run(replace(chosen, port=65_535), say=_silent, terminal=False)
+    assert asked[0].router_port not in (port, port + 1) and asked[1].router_port < 65_535
 
 
 def test_it_says_where_the_one_that_runs_is(chosen: Options) -> None:
