@@ -28,7 +28,7 @@ from caches.selectors.launches.lists import (
     launches_list,
     uncounted_before,
 )
-from caches.selectors.launches.observations import observations_by_launch
+from caches.selectors.launches.observations import runs_seen
 from caches.selectors.launches.standing import launches_standing
 from caches.selectors.launches.stats import class_stats, examples, heat
 from caches.selectors.launches.trials import trials_within
@@ -128,7 +128,7 @@ def launch(request: HttpRequest, launch_id: UUID, suffix: str = "") -> HttpRespo
     found = launches_list(targets=readable(request)).defer(None).filter(pk=launch_id).first()
     if found is None:
         raise Missing("launch:user:not-found", "There is no such launch.", next_step="Look at Cold starts.")
-    told = observations_by_launch([found.pk]).get(found.pk, ())
+    told = runs_seen([found]).get(found.pk, ())
     seen = observation_table(request, found, outside_of(told))
     context = {
         "launch": found,

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 from django.utils import timezone
 
+from caches.domain.launches.endings import NOT_SEEN
 from caches.domain.launches.words import EventClass
 from caches.launch_sink import LaunchSink
 from caches.models import Launch, LaunchLog, LaunchObservation
@@ -103,7 +104,7 @@ def test_an_engine_s_log_is_due_once_it_is_ready_or_has_ended_and_no_listing_of_
     due = LaunchLog.objects.filter(state="Due").values_list("launch__pod_uid", "launch__restart_count")
     assert sorted(due) == [("e-1", 0), ("e-1", 1)]
     ended = Launch.objects.exclude(ended_at=None).values_list("pod_uid", "restart_count", "end_reason")
-    assert list(ended) == [("e-1", 1, "killed")], "engines are no pods"
+    assert sorted(ended) == [("e-1", 0, NOT_SEEN), ("e-1", 1, "killed")], "engines are no pods"
 
 
 def test_events_of_other_things_are_no_launches() -> None:

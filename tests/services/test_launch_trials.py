@@ -53,6 +53,7 @@ class Lab:
         self.cluster: Cluster = factories.cluster(name="local", address=str(self.fleet.folder))
         self.version: ModelVersion = factories.of_files(factories.version(model="ember", version="v1"), "ember.gguf")
         self.placed: list[str] = []
+        self.labelled: dict[UUID, dict[str, str]] = {}
 
     def start(self, runs: int = 2, seed: int = 3, target: float = 10.0) -> Operation:
         operation = trial_start(
@@ -89,7 +90,9 @@ class Lab:
         seen.append(mark(Mark.ENSURE_ENDED, 0.7, found="miss" if new and not restart else "hit"))
         seen.append(mark(Mark.READY, SECONDS[kind]))
         (launch,) = take_in(sighting(self.cluster, uid, *seen, restart=restart))
-        Launch.objects.filter(pk=launch.pk).update(event_class=kind, endpoint_name=endpoint)
+        self.labelled[launch.pk] = {"event_class": kind, "endpoint_name": endpoint}
+        for key, labels in self.labelled.items():  # a restart has the run before it assembled again: it has ended
+            Launch.objects.filter(pk=key).update(**labels)
 
     def run(self, operation: Operation, most: int = 200) -> Operation:
         for _ in range(most):

@@ -23,7 +23,7 @@ from caches.domain.launches.words import (
     Trials,
 )
 from caches.models import Launch
-from caches.selectors.launches.observations import observations_by_launch
+from caches.selectors.launches.observations import runs_seen
 from controlplane.rest.validation import Input
 
 MOST_ITEMS = 5000
@@ -115,7 +115,7 @@ class LaunchDetailSerializer(LaunchSerializer):
 
     @extend_schema_field(WaitedSerializer)
     def get_waited(self, launch: Launch) -> Any:
-        return WaitedSerializer(seconds_waited(observations_by_launch([launch.pk]).get(launch.pk, ()))).data
+        return WaitedSerializer(seconds_waited(runs_seen([launch]).get(launch.pk, ()))).data
 
 
 class ReportInput(Input):

@@ -41,16 +41,19 @@ class Surroundings:
 @dataclass(frozen=True, slots=True)
 class Start:
     """A launch with what follows from its observations alone. ``scheduled_at``: when it was given its node, None where
-    nobody says so."""
+    nobody says so; ``first_at``: the earliest time that anybody says anything of."""
 
     launch: Launch
     around: Surroundings
     timeline: Timeline
     scheduled_at: datetime | None = None
+    first_at: datetime | None = None
 
     @property
     def began(self) -> datetime:
-        return self.timeline.started_at or self.launch.began_at
+        """Where nobody says that, when it was first seen, whatever was told first."""
+        known = self.launch.began_at
+        return self.timeline.started_at or (min(known, self.first_at) if self.first_at is not None else known)
 
     @property
     def placed(self) -> datetime:
@@ -119,6 +122,11 @@ def scheduled_at(seen: Iterable[Observation], timeline: Timeline) -> datetime | 
     times = [one.at + (shift if one.clock is Clock.NODE else timedelta())
              for one in seen if one.mark is Mark.SCHEDULED and one.at is not None]  # fmt: skip
     return min(times, default=None)
+
+
+def first_at(seen: Iterable[Observation]) -> datetime | None:
+    """The earliest time in it, as whoever takes in its first part has it (services.launches.ingest)."""
+    return min((one.at for one in seen if one.at is not None), default=None)
 
 
 def _place(seen: Iterable[Observation]) -> tuple[datetime | None, str]:

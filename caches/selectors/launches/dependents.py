@@ -14,6 +14,8 @@ from uuid import UUID
 
 from django.db import connection
 
+from caches.domain.launches.bounds import TOLERATED
+from caches.domain.launches.endings import NOT_SEEN
 from caches.domain.launches.labels import NEW_NODE_SECONDS
 from caches.domain.launches.losses import HORIZON, REPLACES_WITHIN
 from caches.domain.launches.words import EventClass, LaunchState, MissReason
@@ -33,10 +35,12 @@ NEW_NODE = timedelta(seconds=NEW_NODE_SECONDS)
 def wrong_beside(starts: Sequence[Start]) -> list[UUID]:
     """Stored launches whose labels are wrong now that ``starts`` are what they are. Those count whose
     ``start.launch``, as it was read before, says something else."""
+    # Nothing followed yet from what was seen of a launch whose rule is 0.
+    ends = _wrong_ends([one for one in starts if not one.launch.rule or _old(one) != _new(one)])
     changed = [one for one in starts if _old(one) != _new(one)]
     if not changed:
-        return []
-    wrong = {*_wrong_firsts(changed), *_wrong_versions(changed), *_wrong_nodes(changed)}
+        return ends
+    wrong = {*ends, *_wrong_firsts(changed), *_wrong_versions(changed), *_wrong_nodes(changed)}
     return sorted(wrong | set(_wrong_recoveries(changed)))
 
 
@@ -102,6 +106,19 @@ def _both(changed: Sequence[Start]) -> Iterable[tuple[Start, _Facts]]:
     return ((one, facts) for one in changed for facts in (_old(one), _new(one)))
 
 
+def _wrong_ends(changed: Sequence[Start]) -> list[UUID]:
+    """Runs that had ended when the next one of their container began, and are not known to have; those of ``changed``
+    and those right before them."""
+    if not changed:
+        return []
+    keys = [one.launch.pk for one in changed]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _ENDS, {"keys": keys, "tolerated": TOLERATED.total_seconds(), "not_seen": NOT_SEEN, "most": MOST}
+        )
+        return [key for (key,) in cursor.fetchall()]
+
+
 def _wrong_firsts(changed: Sequence[Start]) -> list[UUID]:
     moved = [one for one in changed if _old(one)[:4] != _new(one)[:4]]
     keys = _earliest(((node, digest), began) for _, (node, digest, _, began, *_) in _both(moved))
@@ -153,6 +170,17 @@ def _found(statement: str, keys: list[list[Any]]) -> list[UUID]:
 _LAUNCHES = Launch._meta.db_table
 _ENDPOINTS, _INSTANCES, _NODE_ROWS = (model._meta.db_table for model in (Endpoint, Instance, Node))
 _VERSION_ROWS, _ARTIFACTS = ModelVersion._meta.db_table, Artifact._meta.db_table
+_ENDS = f"""
+    WITH mine AS (SELECT DISTINCT cluster_id, pod_uid, container FROM {_LAUNCHES} WHERE id = ANY(%(keys)s::uuid[]))
+    SELECT id
+      FROM (SELECT id, stale_at, ended_at, end_reason, lead(id) OVER runs AS next_id, lead(began_at) OVER runs AS began
+              FROM {_LAUNCHES} JOIN mine USING (cluster_id, pod_uid, container)
+            WINDOW runs AS (PARTITION BY cluster_id, pod_uid, container ORDER BY restart_count)) AS run
+     WHERE stale_at IS NULL AND (id = ANY(%(keys)s::uuid[]) OR next_id = ANY(%(keys)s::uuid[]))
+       AND began IS NOT NULL AND (ended_at IS NULL OR ended_at > began + %(tolerated)s * interval '1 second'
+            OR (end_reason = %(not_seen)s AND ended_at <> began))
+     LIMIT %(most)s
+"""
 # Where something earlier than what changed was there, it decides, as it did before. LATERAL keeps to the indexes.
 _FIRSTS = f"""
     SELECT wrong.id

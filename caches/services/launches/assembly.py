@@ -15,9 +15,16 @@ from caches.domain.launches.labels import Circumstances, classify, image_label, 
 from caches.domain.launches.observations import Observation
 from caches.domain.launches.timeline import RULE, PhaseTime, Timeline, assemble
 from caches.models import Launch, LaunchHour
-from caches.selectors.launches.circumstances import Start, circumstances_of, fact, scheduled_at, surroundings_of
+from caches.selectors.launches.circumstances import (
+    Start,
+    circumstances_of,
+    fact,
+    first_at,
+    scheduled_at,
+    surroundings_of,
+)
 from caches.selectors.launches.dependents import wrong_beside, wrong_lately
-from caches.selectors.launches.observations import observations_by_launch
+from caches.selectors.launches.observations import runs_seen
 from caches.services.launches.rows import launches_mark_stale, launches_write
 from controlplane.locks import deadlock_retried
 
@@ -52,10 +59,10 @@ def _assemble(most: int) -> Sequence[Start]:
     locked = list(rows.select_for_update(no_key=True, skip_locked=True)[:most])
     if not locked:
         return ()
-    seen = observations_by_launch([launch.pk for launch in locked])
+    seen = runs_seen(locked)
     pairs = [(launch, seen.get(launch.pk, ())) for launch in locked]
     starts = [
-        Start(launch, around, timeline := assemble(own), scheduled_at(own, timeline))
+        Start(launch, around, timeline := assemble(own), scheduled_at(own, timeline), first_at(own))
         for (launch, own), around in zip(pairs, surroundings_of(pairs), strict=True)
     ]
     found = zip(starts, pairs, circumstances_of(starts), strict=True)

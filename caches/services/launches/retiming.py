@@ -10,7 +10,7 @@ from django.db import transaction
 
 from caches.domain.launches.timeline import RULE, assemble
 from caches.models import Launch
-from caches.selectors.launches.observations import observations_by_launch
+from caches.selectors.launches.observations import runs_seen
 from caches.services.launches.assembly import phase_rows
 
 BATCH = 500
@@ -20,9 +20,10 @@ BATCH = 500
 def launches_retime(*, limit: int = BATCH) -> int:
     """Of the latest that follow an earlier rule. Those that wait to be assembled get the rule with that. Returns how
     many."""
-    rows = Launch.objects.filter(rule__lt=RULE, stale_at__isnull=True).order_by("-began_at").only("pk")
+    rows = Launch.objects.filter(rule__lt=RULE, stale_at__isnull=True).order_by("-began_at")
+    rows = rows.only("cluster", "pod_uid", "container", "restart_count")
     locked = list(rows.select_for_update(no_key=True, skip_locked=True)[:limit])
-    seen = observations_by_launch([launch.pk for launch in locked])
+    seen = runs_seen(locked)
     for launch in locked:
         launch.rule = RULE
         if launch.pk not in seen:
