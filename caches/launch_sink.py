@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from uuid import UUID
 
-from caches.domain.launches.events import CONTAINER, event_observations
+from caches.domain.launches.events import CONTAINER, NODE_LOST, Runs, event_observations
 from caches.domain.launches.observations import Observation
+from caches.models import Launch
 from caches.services.launches.ingest import Sighting, launches_ended, sightings_record
 from caches.services.launches.pod_events import pod_events_observe
 from caches.services.launches.pods import logs_follow, pods_missing, pods_observe
@@ -55,13 +56,32 @@ def _events(cluster_id: UUID, items: Iterable[Observed | None]) -> None:
 
 def _engines(cluster_id: UUID, events: Iterable[ClusterEvent]) -> None:
     runs: dict[tuple[str, int], list[Observation]] = defaultdict(list)
+    lost: list[ClusterEvent] = []
     for event in events:
-        said = event_observations(event.reason, event.at, event.message, event.restart_count, event.object_name)
-        for run, seen in said:
+        if event.reason == NODE_LOST:
+            lost.append(event)
+            continue
+        for run, seen in _said(event):
             runs[event.object_uid, run].append(seen)
+    known = runs.keys() | _known(cluster_id, lost)
+    for event in lost:  # of one whose starts nobody saw it says nothing
+        if mine := [run for uid, run in known if uid == event.object_uid]:
+            runs[event.object_uid, max(mine)] += [seen for _, seen in _said(event)]
     if not runs:
         return
     name = Cluster.objects.values_list("name", flat=True).get(pk=cluster_id)
     items = [Sighting(cluster_id, name, uid, CONTAINER, run, tuple(seen)) for (uid, run), seen in runs.items()]
     sightings_record(items=items)
     logs_follow(items=items)
+
+
+def _said(event: ClusterEvent) -> Runs:
+    return event_observations(event.reason, event.at, event.message, event.restart_count, event.object_name)
+
+
+def _known(cluster_id: UUID, lost: Collection[ClusterEvent]) -> set[tuple[str, int]]:
+    """The stored runs of these engines."""
+    if not lost:
+        return set()
+    rows = Launch.objects.filter(cluster=cluster_id, container=CONTAINER, pod_uid__in={one.object_uid for one in lost})
+    return set(rows.values_list("pod_uid", "restart_count"))

@@ -25,7 +25,7 @@ from controlplane.clusters.models import Cluster, ClusterType, Node
 from controlplane.models_base import Row
 from controlplane.serving.models import Endpoint
 
-# How clusters say that a pod ended because its node went away.
+# How clusters say that a pod ended because its node went away; the first is a local fleet's word of an engine.
 NODE_LOST_REASONS = ("NodeLost", "TaintManagerEviction", "DeletionByTaintManager", "DeletionByPodGC")
 # Launches that trials provoked, as rows say it: the prefix first, which costs next to nothing.
 _NAMED_SO = models.Q(endpoint_name__startswith=TRIAL_PREFIX) & models.Q(endpoint_name__regex=TRIAL_NAMES)

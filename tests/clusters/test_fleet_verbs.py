@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from controlplane.clusters import codec
-from controlplane.clusters.gateway import Conflict, Kind, NotFound, Unreachable
+from controlplane.clusters.gateway import ClusterEvent, Conflict, Kind, NotFound, Unreachable
 from controlplane.clusters.local import database, disks, leases, nodes
 from controlplane.clusters.local.fleet import LocalFleet, PoolLayout
 from controlplane.clusters.local.gateway import LocalGateway
 from controlplane.clusters.local.link import LocalLink
 from controlplane.clusters.local.nodes import POOL_LABEL, LocalNode
+from controlplane.clusters.local.serving import endpoint_serve, engine_made, engine_put
 from controlplane.errors import Invalid
 from tests.contracts.observing import DIGEST, OTHER, changes, spec, status
 
@@ -188,6 +190,22 @@ def test_it_removes_the_consumers_of_that_node_only(fleet: LocalFleet) -> None:
         fleet.use(name, DIGEST)
     fleet.remove("a-1")
     assert [len(row.consumers) for row in fleet.nodes()] == [1, 0]
+
+
+@pytest.mark.parametrize("verb", ["remove", "replace"])
+def test_it_says_of_engines_that_they_went_with_their_node(fleet: LocalFleet, verb: str) -> None:
+    gateway, endpoint = LocalGateway(fleet.folder), endpoint_serve(fleet.store, "chat", DIGEST, replicas=3)
+    doomed, other = _node(fleet), _node(fleet, "b-1")
+    lost, left, stays = (engine_made(endpoint, node) for node in (doomed, doomed, other))
+    with fleet.store.write() as session:
+        for engine in (replace(lost, restart_count=2), replace(left, leaving=True), stays):
+            engine_put(session, engine)
+    getattr(fleet, verb)(NAME)
+    told = [one for one in gateway.list(Kind.EVENT).items if isinstance(one, ClusterEvent)]
+    assert [(one.object_kind, one.object_uid, one.reason, one.restart_count) for one in told] == [
+        ("Engine", lost.uid, "NodeLost", 2)
+    ], "one that was scaled in was not lost, and nothing happened to the other node's"
+    assert gateway.list(Kind.CONSUMER).items == (stays,)
 
 
 def test_it_measures_a_disk_by_what_it_takes(fleet: LocalFleet) -> None:

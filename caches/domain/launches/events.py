@@ -12,6 +12,7 @@ from caches.domain.launches.observations import LONGEST_SECONDS, Observation, fa
 from caches.domain.launches.words import WAITING, Clock, Mark, Observer
 
 CONTAINER = "engine"
+NODE_LOST = "NodeLost"  # said of the whole engine: it is about the run that goes on, whichever it names
 _FACTS = ("found", "bytes", "source")
 _PLACED = re.compile(r" was placed on (?P<node>[a-z0-9-]{1,63})\.\Z")  # controlplane.clusters.local.serving.scheduled
 
@@ -46,6 +47,8 @@ def event_observations(reason: str, at: datetime, message: str, restart_count: i
                 (restart_count, Observation(Observer.CLUSTER, Mark.ENDED, at, facts=why)),
                 (restart_count + 1, _seen(Mark.RESTARTED, at)),
             ]
+        case _ if reason == NODE_LOST:
+            return [(restart_count, Observation(Observer.CLUSTER, Mark.ENDED, at, facts=facts_of({"reason": reason})))]
     return []
 
 

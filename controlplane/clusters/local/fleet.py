@@ -18,7 +18,9 @@ from controlplane.clusters import codec
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import Conflict, Kind
 from controlplane.clusters.local import database, disks, nodes
+from controlplane.clusters.local.link import event_put
 from controlplane.clusters.local.nodes import POOL_LABEL, ZONE_LABEL, LocalNode, valid_name
+from controlplane.clusters.local.serving import NODE_LOST, engines_all, event_of
 from controlplane.clusters.local.sizes import format_size
 from controlplane.clusters.local.store import Session, Store
 from controlplane.errors import Invalid
@@ -126,7 +128,7 @@ class LocalFleet:
         """Take the node away with everything on its disk. The supervisor stops its agent, then wipes the folder."""
         with self.store.write() as session:
             node = nodes.node_get(session, name)
-            nodes.node_delete(session, name)
+            _lose(session, name)
         nodes.fill_file(self.folder, node.uid).unlink(missing_ok=True)
         return node
 
@@ -134,7 +136,7 @@ class LocalFleet:
         """Another machine under the same name: new uid, empty disk, same labels except those that a cache left."""
         with self.store.write() as session:
             node = nodes.node_get(session, name)
-            nodes.node_delete(session, name)
+            _lose(session, name)
             labels = {label: value for label, value in node.labels.items() if "cache-ready" not in label}
             made = self._add(session, name, labels, node.capacity_bytes)
         nodes.fill_file(self.folder, node.uid).unlink(missing_ok=True)
@@ -217,6 +219,15 @@ class LocalFleet:
         )
         nodes.node_put(session, node, None)
         return node
+
+
+def _lose(session: Session, name: str) -> None:
+    """The node goes, and every engine on it; one that was leaving anyway is not lost with it."""
+    for engine in engines_all(session).values():
+        if engine.node_name == name and not engine.leaving:
+            message = f"{name} went away, and {engine.name} with it."
+            event_put(session, event_of(engine, NODE_LOST, message, engine.restart_count))
+    nodes.node_delete(session, name)
 
 
 def _labels(pool: str, rank: int) -> dict[str, str]:

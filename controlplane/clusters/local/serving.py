@@ -25,6 +25,7 @@ ENDPOINT_LABEL = "hearth.dev/endpoint"  # as on the pods of an endpoint
 DIGEST_ANNOTATION = "hearth.dev/digest"
 RECORD_KEYS_ANNOTATION = "hearth.dev/record-keys"
 MOST_REPLICAS = 16
+NODE_LOST = "NodeLost"  # the event of an engine that went with its node
 
 
 @dataclass(frozen=True, slots=True)
