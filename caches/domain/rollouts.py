@@ -80,6 +80,23 @@ class WorkloadFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What of the version before is pinned for the way back: nothing else of it is kept."""
+
+    weights: bool = False
+    image: bool = False
+
+    def __bool__(self) -> bool:
+        return self.weights or self.image
+
+    @property
+    def words(self) -> str:
+        """As a part of a sentence."""
+        named = [name for name, there in (("the weights", self.weights), ("the image", self.image)) if there]
+        return " and ".join(named) or "nothing"
+
+
+@dataclass(frozen=True, slots=True)
 class RolloutFacts:
     """Everything a step looks at. ``gate`` None: there is nothing to wait for (no cache, or no node that has one).
 
@@ -96,6 +113,7 @@ class RolloutFacts:
     has_predecessor: bool = False
     hold_seconds: int = 0
     held_until: datetime | None = None
+    kept: Kept = Kept()
     superseded: bool = False
     naming: bool = False  # the image's digest is being asked for, which takes a moment
 
@@ -170,7 +188,7 @@ def _switching(facts: RolloutFacts) -> Step:
         return Step(facts.state, work.wait_reason or "RollingOut", _with_waits(told, work))
     if facts.has_predecessor and facts.hold_seconds > 0:
         until = facts.now + timedelta(seconds=facts.hold_seconds)
-        return Step(RolloutState.HOLDING, "Held", held_message(until), until)
+        return Step(RolloutState.HOLDING, "Held", held_message(until, facts.kept), until)
     return Step(RolloutState.DONE, "Complete", _served(work))
 
 
@@ -187,13 +205,17 @@ def _served(work: WorkloadFacts) -> str:
 
 def _holding(facts: RolloutFacts) -> Step:
     if facts.held_until is None or facts.now >= facts.held_until or facts.released:
-        return Step(RolloutState.DONE, "Complete", "The version before was released.")
-    return Step(facts.state, "Held", held_message(facts.held_until), facts.held_until)
+        return Step(RolloutState.DONE, "Complete", "The hold of the version before ended.")
+    return Step(facts.state, "Held", held_message(facts.held_until, facts.kept), facts.held_until)
 
 
-def held_message(until: datetime) -> str:
+def held_message(until: datetime, kept: Kept) -> str:
     """What is said while the version before is held."""
-    return f"The version before is kept until {second_text(until)}."
+    if not kept:
+        return f"Nothing of the version before is kept: none of it is pinned. The hold ends at {second_text(until)}."
+    words = kept.words[:1].upper() + kept.words[1:]
+    verb = "is" if kept == Kept(image=True) else "are"
+    return f"{words} of the version before {verb} kept until {second_text(until)}."
 
 
 def hold_ended_message(by: str, at: datetime) -> str:

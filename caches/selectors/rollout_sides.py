@@ -1,4 +1,4 @@
-"""What of an endpoint's rollouts serves, what comes, and how long what was replaced is held, for pages."""
+"""What of an endpoint's rollouts serves, what comes, and what of the one that was replaced is held, and how long."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from django.db.models import Q, QuerySet
 
 from caches.domain.endpoints.options import DEFAULT_HOLD_SECONDS, PREFIX
-from caches.domain.rollouts import FINAL, SERVED, RolloutState
-from caches.models import Rollout
+from caches.domain.rollouts import FINAL, SERVED, Kept, RolloutState
+from caches.models import Pin, Rollout
+from caches.selectors.image_demand import image_of
 
 # One that is held, or was when its endpoint was deleted, took over whatever it is called since.
 _TOOK_OVER = Q(state__in=SERVED) | Q(held_until__isnull=False)
@@ -71,3 +72,16 @@ def hold_words(rollout: Rollout) -> str:
     if isinstance(said, str) and said.isdecimal() and int(said[:10]) == seconds:
         return "as the document says"
     return "after the usual hour" if seconds == DEFAULT_HOLD_SECONDS else "as the document said then"
+
+
+def kept_before(rollout: Rollout) -> Kept:
+    """What of the version before it the endpoint has pinned now: of a cache that was off when it was replaced nothing,
+    nor of an image that is withdrawn since."""
+    before = rollout.previous
+    if before is None:
+        return Kept()
+    pins = Pin.objects.filter(endpoint=rollout.endpoint_id, version=before.version_id, removed_at__isnull=True)
+    live = list(pins.filter(pools__isnull=False).select_related("image").distinct())  # one without pools holds nothing
+    images = {pin.image_id for pin in live if pin.image_id is not None and image_of(pin) is not None}
+    weights = before.version_id is not None and any(pin.image_id is None for pin in live)
+    return Kept(weights, before.resolved_image_id in images)

@@ -29,7 +29,7 @@ from caches.selectors.endpoints import (
     rollout_warmth,
     rollouts_list,
 )
-from caches.selectors.rollout_sides import hold_words, rollout_sides, way_back
+from caches.selectors.rollout_sides import hold_words, kept_before, rollout_sides, way_back
 from caches.services.endpoints.cache import endpoint_cache_set
 from caches.services.endpoints.documents import endpoint_apply, manifest_read
 from caches.services.endpoints.preview import EndpointPreview, endpoint_preview
@@ -98,6 +98,7 @@ def endpoint(request: HttpRequest, endpoint_id: UUID, suffix: str = "") -> HttpR
         "held": held,
         "holding": held is not None and held.state == RolloutState.HOLDING,
         "hold_words": hold_words(held) if held is not None else "",
+        "kept": kept_before(held) if held is not None else None,
         "nodes": nodes,
         "gate": rollout_gate(newest, nodes) if newest is not None else None,
         "blocking": nodes_seen(waited_for(nodes), cluster=found.cluster, targets=readable(request)),

@@ -14,11 +14,10 @@ from django.utils import timezone
 from caches.domain.endpoints.options import LONGEST_HOLD_SECONDS
 from caches.domain.gating import waited_for
 from caches.domain.rollouts import FINAL, RolloutState
-from caches.domain.text import second_text
 from caches.forms import RolloutHoldForm
 from caches.models import Rollout
 from caches.selectors.endpoints import rollout_gate, rollout_get, rollout_nodes, rollout_warmth
-from caches.selectors.rollout_sides import hold_words
+from caches.selectors.rollout_sides import hold_words, kept_before
 from caches.services.endpoints.documents import rollout_rollback
 from caches.services.endpoints.going_back import rollback_preview
 from caches.services.endpoints.rollout_holds import rollout_hold
@@ -57,7 +56,7 @@ def hold(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
     """Keep the version before for longer or less: GET asks until when, POST keeps it. Less is asked about again."""
     row = _allowed(request, rollout_id)
     form = RolloutHoldForm(request.POST or None, longest=LONGEST_HOLD_SECONDS)
-    status, sooner = 200, None
+    status, sooner, kept = 200, None, kept_before(row)
     if request.method == "POST":
         status = 400
         if form.is_valid():
@@ -66,21 +65,21 @@ def hold(request: HttpRequest, rollout_id: UUID) -> HttpResponse:
                 status, sooner = 200, until
             else:
                 try:
-                    rollout_hold(actor=actor_of(request), rollout_id=row.pk, seconds=form.seconds)
+                    held = rollout_hold(actor=actor_of(request), rollout_id=row.pk, seconds=form.seconds)
                 except HearthError as error:
                     if not error.errors:
                         raise
                     form.take(error.errors, error.detail)
                 else:
                     over = f", although {row.held_by} had ended that" if row.hold_was_ended else ""
-                    said = f"What rollout {row.number} replaced is kept until {second_text(until)}{over}."
-                    messages.success(request, said)
+                    messages.success(request, f"{held.message.rstrip('.')}{over}.")
                     return redirect("endpoint", row.endpoint_id)
     context = {
         "form": form,
         "sooner": sooner,
-        "holding": row.state == RolloutState.HOLDING,
+        "holding": row.state == RolloutState.HOLDING and bool(kept),
         "hold_words": hold_words(row),
+        "kept": kept,
     }
     return _page(request, "pages/rollout_hold.html", row, "Hold the version before", "hold", context, status=status)
 

@@ -81,7 +81,7 @@ LOOKS = {
     "Preparing": Look(_IDLE, "clock", "Its version is being registered."),
     "WaitingForRoom": Look(_WARN, "pause", "There is no room beside what serves."),
     "Switching": Look(_BUSY, "spinner", "New pods take over."),
-    "Holding": Look(_OK, "clock", "It serves; the version before is kept for the way back."),
+    "Holding": Look(_OK, "clock", "It serves; what is pinned of the version before is kept for the way back."),
     "Done": Look(_OK, "check", "It serves, or served until the next one."),
     "Superseded": Look(_IDLE, "stop", "Another version was asked for meanwhile."),
     "RolledBack": Look(_WARN, "stop", "The version before was asked for again."),

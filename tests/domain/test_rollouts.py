@@ -14,6 +14,7 @@ from caches.domain.gating import Gate, GateState
 from caches.domain.rollouts import (
     BEFORE_SWITCH,
     FINAL,
+    Kept,
     RolloutFacts,
     RolloutState,
     VersionFacts,
@@ -83,6 +84,24 @@ def test_a_hold_ends_at_the_time_it_says() -> None:
     step = advance(facts(S.SWITCHING, workload=SERVES, has_predecessor=True, hold_seconds=90))
     assert step.held_until == NOW + timedelta(seconds=90)
     assert "00:01:30 UTC" in step.message
+
+
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        (Kept(True, True), "The weights and the image of the version before are kept until 2026-01-01 00:01:30 UTC."),
+        (Kept(weights=True), "The weights of the version before are kept until 2026-01-01 00:01:30 UTC."),
+        (Kept(image=True), "The image of the version before is kept until 2026-01-01 00:01:30 UTC."),
+        (
+            Kept(),
+            "Nothing of the version before is kept: none of it is pinned. The hold ends at 2026-01-01 00:01:30 UTC.",
+        ),
+    ],
+)
+def test_a_hold_says_what_it_keeps(kept: Kept, says: str) -> None:
+    begun = advance(facts(S.SWITCHING, workload=SERVES, has_predecessor=True, hold_seconds=90, kept=kept))
+    going_on = advance(facts(S.HOLDING, held_until=NOW + timedelta(seconds=90), kept=kept))
+    assert begun.message == going_on.message == says
 
 
 @pytest.mark.parametrize(

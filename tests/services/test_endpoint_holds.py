@@ -69,7 +69,7 @@ def test_a_hold_that_is_asked_for_before_anything_went_wins(
 ) -> None:
     seen = facts(rollout_release(actor=actor, rollout_id=served.rollout.pk))
     held = rollout_hold(actor=VERA, rollout_id=served.rollout.pk, seconds=600)
-    assert held.held_by == "vera" and not held.hold_was_ended and "is kept until" in held.message
+    assert held.held_by == "vera" and not held.hold_was_ended and "are kept until" in held.message
     assert rollout_step(rollout=served.rollout, facts=seen).state == "Holding", "of a round that looked in between"
     served.round()
     assert served.rollout.state == "Holding" and has(served, before)

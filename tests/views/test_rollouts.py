@@ -15,7 +15,7 @@ from django.conf import LazySettings
 from django.test import Client
 from django.utils import timezone
 
-from caches.models import Rollout
+from caches.models import Pin, Rollout
 from controlplane.audit.models import AuditEvent
 from controlplane.clusters.gateway import Conflict
 from controlplane.clusters.models import ClusterType
@@ -35,6 +35,8 @@ pytestmark = pytest.mark.django_db
 def held(stage: Stage) -> Rollout:
     """Rollout 2 serves and holds what rollout 1 served for three hours more."""
     now = timezone.now()
+    Rollout.objects.filter(endpoint=stage.endpoint, number=1).update(version=stage.qwen)
+    factories.pin(of=stage.qwen, pools=(stage.pool,), endpoint=stage.endpoint)
     Rollout.objects.filter(pk=stage.rollout.pk).update(
         state="Holding", opened_at=now, state_since=now - timedelta(hours=1), held_until=now + timedelta(hours=3)
     )
@@ -62,7 +64,9 @@ def test_a_hold_is_said_since_when_until_when_and_by_whom(held: Rollout, olga: C
     assert 47 < hours_left(held) <= 48
     shown = words(olga, page)
     assert "as olga said" in shown and "as the document" not in shown
-    assert f"kept until {held.held_until:%Y-%m-%d}" in shown, "also where no round has looked at it since"
+    assert f"The weights of the version before are kept until {held.held_until:%Y-%m-%d}" in shown, (
+        "also where no round has looked at it since"
+    )
     event = AuditEvent.objects.get(action="rollout.hold")
     assert (event.actor, event.object_id) == ("olga", str(held.pk))
     seen = words(victor, page)
@@ -123,6 +127,19 @@ def test_a_length_that_cannot_be_is_refused_at_its_field(
     assert hours_left(held) > 2.9
 
 
+def test_what_a_hold_keeps_is_said_and_where_that_is_nothing_it_is_not_made_longer(held: Rollout, olga: Client) -> None:
+    page, address = f"/endpoints/{held.endpoint_id}", f"/rollouts/{held.pk}/hold"
+    for shown in (words(olga, page), words(olga, address)):
+        assert "It keeps the weights." in shown
+    Pin.objects.filter(endpoint=held.endpoint_id).delete()
+    shown = words(olga, page)
+    assert "It keeps nothing." in shown and "End the hold" in shown and "Hold it for longer" not in shown
+    assert "It holds no version before" in words(olga, address)
+    answer = olga.post(address, {"amount": "2", "unit": "days"})
+    assert answer.status_code == 409 and "nothing of the version before is pinned" in answer.content.decode()
+    assert hours_left(held) <= 3
+
+
 def test_nothing_is_held_where_nothing_is_held(stage: Stage, olga: Client) -> None:
     address = f"/rollouts/{stage.rollout.pk}/hold"
     assert "It holds no version before" in words(olga, address)
@@ -172,6 +189,7 @@ def test_going_back_says_whether_it_is_warm_and_is_asked_for_once(held: Rollout,
     assert held.previous is not None
     address = f"/rollouts/{held.previous.pk}/rollback"
     Endpoint.objects.filter(pk=held.endpoint_id).update(document=config()["spec"])
+    Rollout.objects.filter(pk=held.previous.pk).update(version=None)
     form = olga.get(address)
     page = Page(form.content)
     [key] = [one.attrs["value"] for one in page.page.all("input") if one.attrs.get("name") == "form_key"]

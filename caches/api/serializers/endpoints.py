@@ -200,7 +200,9 @@ class RolloutSerializer(ObjectSerializer):
     previous_number = serializers.IntegerField(source="previous.number", allow_null=True, default=None)
     state_since = serializers.DateTimeField()
     opened_at = serializers.DateTimeField(allow_null=True, help_text="when its gate opened")
-    held_until = serializers.DateTimeField(allow_null=True, help_text="until when the version before is kept")
+    held_until = serializers.DateTimeField(
+        allow_null=True, help_text="until when the version before is kept, as far as it is pinned: see `message`"
+    )
     held_at = serializers.DateTimeField(
         allow_null=True, help_text="when a person said so; null: the document's seconds"
     )

@@ -15,11 +15,12 @@ from caches.domain.endpoints.specs import GROUP, EndpointReading, EndpointSpec
 from caches.domain.endpoints.status import CacheFacts, StatusFacts, WarmUpFacts, WorkFacts, cache_facts
 from caches.domain.endpoints.workload import Served, deployment, service
 from caches.domain.gating import Gate, GateState, GateType, cold_words, gate
-from caches.domain.rollouts import BEFORE_SWITCH, RolloutFacts, RolloutState, VersionFacts, WorkloadFacts
+from caches.domain.rollouts import BEFORE_SWITCH, Kept, RolloutFacts, RolloutState, VersionFacts, WorkloadFacts
 from caches.domain.states import any_moving
 from caches.domain.text import plural
 from caches.models import ModelVersion, Rollout
 from caches.selectors.endpoint_targets import CacheTargets, cache_targets, gate_targets
+from caches.selectors.rollout_sides import kept_before
 from caches.services.connections import connection_spec
 from caches.services.endpoints.images import EndpointImage, endpoint_image
 from caches.services.endpoints.jumpstart import served_spec
@@ -36,6 +37,7 @@ from controlplane.clusters.gateway import ClusterGateway, Conflict, Refused
 from controlplane.serving.models import Endpoint
 
 ASK_AGAIN = timedelta(seconds=15)  # for a version that could not be registered
+_HOLDS = (RolloutState.SWITCHING, RolloutState.HOLDING)  # or is about to
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +215,14 @@ def _facts(
         has_predecessor=rollout.previous_id is not None,
         hold_seconds=spec.options.hold_seconds,
         held_until=rollout.held_until,
+        kept=kept_before(rollout) if rollout.state in _HOLDS else Kept(),
     )
 
 
 def _release(endpoint: Endpoint, rollout: Rollout, spec: EndpointSpec) -> None:
-    """What serves, what comes and what is held for the way back keeps its pins, of the caches that are on."""
-    kept = [rollout]
+    """What serves and what comes keeps its pins of the caches that are on. What a hold keeps for the way back stays
+    until that hold ends, whatever is switched meanwhile."""
+    kept, held = [rollout], []
     current = serving(endpoint)
     if current is not None and current.pk != rollout.pk:
         kept.append(current)
@@ -226,10 +230,11 @@ def _release(endpoint: Endpoint, rollout: Rollout, spec: EndpointSpec) -> None:
         kept += [row for row in (what_served(current),) if row is not None]
     if rollout.state not in (*BEFORE_SWITCH, RolloutState.DONE) and rollout.previous is not None:
         kept.append(rollout.previous)
-    for held in Rollout.objects.filter(endpoint=endpoint, state=RolloutState.HOLDING).select_related("previous"):
-        kept += [held, *([held.previous] if held.previous is not None else [])]
-    weights = {row.version_id for row in kept if row.version_id is not None} if spec.cache.weights else set()
-    images = {(row.version_id, row.resolved_image_id) for row in kept} if spec.cache.image else set()
+    for holding in Rollout.objects.filter(endpoint=endpoint, state=RolloutState.HOLDING).select_related("previous"):
+        kept.append(holding)
+        held += [row for row in (holding.previous,) if row is not None]
+    weights = {row.version_id for row in held + (kept if spec.cache.weights else []) if row.version_id is not None}
+    images = {(row.version_id, row.resolved_image_id) for row in held + (kept if spec.cache.image else [])}
     pins_release(endpoint=endpoint, keep=weights, images=images)
 
 
