@@ -48,18 +48,19 @@ def effects(comparison: Comparison) -> Spec:
 
 def distributions(groups: Mapping[str, Sequence[float]]) -> Spec:
     """The share of launches that were ready after so many seconds, a line for each group; seconds on a log scale."""
-    traces = []
+    traces: list[Spec] = []
     for (name, seconds), colour in zip(groups.items(), _COLOURS, strict=False):
         ordered = sorted(max(one, 0.001) for one in seconds)
         steps = _thinned(ordered)
         traces.append(
             {
                 "type": "scatter",
-                "mode": "lines",
+                "mode": "lines" if len(ordered) > 1 else "markers",  # no line goes through one point
                 "name": f"{_safe(name)} (n = {len(ordered)})",
                 "x": [ordered[index] for index in steps],
                 "y": [100 * (index + 1) / len(ordered) for index in steps],
                 "line": {"shape": "hv", "width": 2, "color": colour},
+                "marker": {"size": 9, "color": colour},
                 "hovertext": [duration_text(ordered[index]) for index in steps],
                 "hovertemplate": f"<b>{_safe(name)}</b><br>%{{y:.0f}} % within %{{hovertext}}<extra></extra>",
                 "meta": {"tokens": []},

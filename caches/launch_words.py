@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from caches.domain.launches.resampling import Difference, Verdict
 from caches.domain.launches.shifts import Shift
 from caches.domain.launches.words import Phase
 from caches.domain.launches.worth import Basis, Cost, Judged, Worth
@@ -75,20 +78,43 @@ def cost_sentence(cost: Cost) -> str:
     return f"{held}; {bytes_text(cost.moved_bytes)} were moved in {duration_text(cost.moved_seconds)}."
 
 
+def too_few_sentence(sides: Mapping[str, float]) -> str:
+    """Instead of a chart of one launch a side: after how long it was ready."""
+    told = [f"one launch {name}, ready after {duration_text(seconds)}" for name, seconds in sides.items()]
+    return f"Too few launches to draw: {', and '.join(told)}."
+
+
 def move_sentence(found: Attributed) -> str:
-    """What moved, since when is beside it."""
+    """What moved, since when is beside it. First the quantile that surely did, of two the one that did by more."""
     move = found.move
-    which = move.p95 if abs(move.p95.change or 0) >= abs(move.median.change or 0) else move.median
-    name = "p95" if which is move.p95 else "median"
+    told = sorted((("p95", move.p95), ("median", move.median)), key=lambda one: _sureness(one[1]))
+    (name, which), (other, beside) = told
     how = "drifted" if move.shift is Shift.DRIFT else "went"
-    values = f"from {duration_text(which.first)} to {duration_text(which.second)}"
-    text = f"{words_of(found.event_class)}: the {name} {how} {values}"
+    text = f"{words_of(found.event_class)}: the {name} {how} {_from_to(which)}{_beside(other, beside)}"
     if not move.shares:
         return f"{text}; no phase stands out."
     share = move.shares[0]
     if share.phase is None:
         return f"{text}; it is in what nobody measured ({signed(share.change)} of a launch)."
     return f"{text}; it is {phase_words(share.phase)} ({signed(share.change)} of a launch)."
+
+
+def _sureness(found: Difference) -> tuple[bool, float]:
+    return found.verdict in (Verdict.SAME, Verdict.NOT_ENOUGH), -abs(found.change or 0)
+
+
+def _from_to(found: Difference) -> str:
+    return f"from {duration_text(found.first)} to {duration_text(found.second)}"
+
+
+def _beside(name: str, found: Difference) -> str:
+    """The other quantile; of one whose interval holds zero not that it moved, and of too few launches nothing."""
+    if found.verdict is Verdict.NOT_ENOUGH:
+        return ""
+    if found.verdict is Verdict.SAME:
+        values = f"{duration_text(found.first)} before, {duration_text(found.second)} after"
+        return f", and that the {name} moved is not sure ({values})"
+    return f", the {name} {_from_to(found)}"
 
 
 def missed_sentence(found: Attributed) -> str:

@@ -18,7 +18,14 @@ from caches.domain.launches.bursts import Burst
 from caches.domain.launches.period import LONGEST
 from caches.domain.launches.worth import Worth
 from caches.launch_addresses import REPORTED, Problems, selection_of
-from caches.launch_words import WORTH_WORDS, missed_sentence, move_sentence, without_words, worth_sentence
+from caches.launch_words import (
+    WORTH_WORDS,
+    missed_sentence,
+    move_sentence,
+    too_few_sentence,
+    without_words,
+    worth_sentence,
+)
 from caches.selectors.launches.attribution import Attributed, launch_moves
 from caches.selectors.launches.lists import Selection, choices
 from caches.selectors.launches.report import Report, VersionReport, launch_report
@@ -104,7 +111,7 @@ def _told(found: Report) -> dict[str, Any]:
                 "id": f"version-{number}",
                 "data": f"version-{number}-data",
                 "name": one.name or _NAMELESS,
-                "spec": _chart(one),
+                **_drawn(one),
             }
             for number, one in enumerate([row for row in found.versions if row.drawn][:_DRAWN])
         ],
@@ -112,11 +119,15 @@ def _told(found: Report) -> dict[str, Any]:
     }
 
 
-def _chart(one: VersionReport) -> dict[str, Any]:
+def _drawn(one: VersionReport) -> dict[str, Any]:
+    """The chart, or what there is in words where no side has two launches to draw a line through."""
     judged = one.judged
     without = without_words(judged)
     groups = {"with the cache, misses included": judged.with_cache, f"without: {without}": judged.without}
-    return launch_report_charts.distributions({name: seconds for name, seconds in groups.items() if seconds})
+    sides = {name: seconds for name, seconds in groups.items() if seconds}
+    if any(len(seconds) > 1 for seconds in sides.values()):
+        return {"spec": launch_report_charts.distributions(sides), "words": ""}
+    return {"spec": None, "words": too_few_sentence({name: seconds[0] for name, seconds in sides.items()})}
 
 
 def _move(one: Attributed) -> dict[str, Any]:

@@ -170,6 +170,38 @@ def test_the_file_has_no_p95_of_few(stage: Stage, night: Night, ada: Client, lau
     assert "Classes with few launches are not judged" in text
 
 
+FIRST, SECOND = "with the cache, misses included", "without: the launches before it was pinned"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "drawn"),
+    [
+        (0, 1, {}), (1, 0, {}), (1, 1, {}),
+        (0, 2, {FIRST: "lines"}), (1, 2, {FIRST: "lines", SECOND: "markers"}),
+        (2, 2, {FIRST: "lines", SECOND: "lines"}),
+    ],
+)  # fmt: skip
+def test_too_little_to_draw_is_said_instead_of_axes_with_nothing_between_them(
+    stage: Stage, night: Night, ada: Client, before: int, after: int, drawn: dict[str, str]
+) -> None:
+    assert stage.llama.artifact is not None
+    named: dict[str, Any] = {"version_name": "llama v1", "digest": stage.llama.artifact.digest}
+    night.launches(before, fetch=100, weights="Miss", **named)
+    pinned(stage, night, before - 0.5)
+    night.launches(after, fetch=1, weights="Hit", **named)
+    pages = {address: ada.get(address).content.decode() for address in ("/launches/report", "/launches/report.html")}
+    for address, page in pages.items():
+        specs = [json.loads(one) for one in re.findall(r'<script[^>]*type="application/json">(.*?)</script>', page)]
+        traces = [trace for spec in specs for trace in go.Figure(spec).data]
+        assert {trace.name.partition(" (n")[0]: trace.mode for trace in traces} == drawn, address
+        assert ('class="plot"' in page) == bool(drawn), address
+        said = re.search(r"Too few launches to draw: (.*?)\.</p>", html.unescape(page))
+        assert (said is None) == bool(drawn), address
+        if said is not None:
+            sides = [name for name, count in ((FIRST, after), (SECOND, before)) if count]
+            assert re.findall(r"one launch (.*?), ready after \d+ ", said[1]) == sides
+
+
 def counted(night: Night) -> None:
     """The hours of the launches, as the round counts them."""
     moments = list(Launch.objects.values_list("began_at", flat=True))
@@ -185,7 +217,8 @@ def test_cold_starts_names_what_moved_and_leads_to_both_sides(stage: Stage, nigh
     night.launches(40, fetch=200, weights="Miss")
     counted(night)
     shown = text_of(ada, "/launches")
-    assert "Cold pod on warm node: the p95 went from 34 s to 3 min 53 s; it is Weights fetch (+3 min 19 s of" in shown
+    assert "Cold pod on warm node: the p95 went from 34 s to 3 min 53 s, the median from" in shown
+    assert "; it is Weights fetch (+3 min 19 s of" in shown
     assert "Before, 0 of 40 missed the cache; since then 40 of 40." in shown
     assert (
         "3 changes before it, the latest first" in shown
