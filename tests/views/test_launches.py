@@ -235,7 +235,7 @@ def test_what_the_weights_step_took_beside_its_fetch_is_said_where_no_phase_is(s
         )
     )  # fmt: skip
     text = text_of(ada, f"/launches/{made.pk}")
-    assert re.search(r"Weights fetch\s+0 s\s+Ensure", text)
+    assert re.search(r"Weights fetch\s+20 ms\s+Ensure", text)
     assert "of these 2 s the weights step took beside its fetch" in text
     assert made.phase_seconds[2] == 0.02 and made.reached == "HealthChecks" and made.weights == "Hit"
 
