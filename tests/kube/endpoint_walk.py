@@ -108,6 +108,12 @@ def other_weights_and_back(walk: Walk, requests: Requests, old: str, new: str) -
     assert walk.files() == [f"{new.rpartition('/')[2]}-{number}.safetensors" for number in (0, 1)]
     ready = {entry.node_id: entry.ready_at for entry in CacheEntry.objects.filter(artifact=first.artifact)}
 
+    pinned = Pin.objects.filter(version=second, image=None, removed_at=None)
+    walk.apply(modelCacheConfig={"weightsCache": {"enabled": False}})
+    hearth.until(lambda: not pinned.exists(), "what serves is let go of, and what is held is not")
+    walk.apply(modelCacheConfig={"weightsCache": {"enabled": True}})
+    hearth.until(pinned.exists, "it is pinned again")
+
     # Both nodes hold the image too: nobody asks the registry.
     hearth.kube.supervisor.kill("registry")
     try:
