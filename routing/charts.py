@@ -31,7 +31,7 @@ class _Unit:
 def _unit(shown: Telemetry) -> _Unit:
     """As texts have it: milliseconds while all is short of a second."""
     greatest = max((point.ttft.most or 0.0 for point in shown.points), default=0.0)
-    return _Unit("s", 1.0, 2) if greatest >= 1 else _Unit("ms", 1e-3, 0)
+    return _Unit("s", 1.0, 3) if greatest >= 1 else _Unit("ms", 1e-3, 0)
 
 
 def ttft_chart(shown: Telemetry) -> Spec:

@@ -83,7 +83,9 @@ def image(request: HttpRequest, image_id: UUID, suffix: str = "") -> HttpRespons
         "operation": operations_list().filter(subject_type="image", subject_id=str(found.pk)).first(),
         "curl": curl(request, f"images/{found.pk}"),
         "endpoints": endpoints_list(targets=readable(request)).filter(
-            pk__in=Pin.objects.filter(image=found, removed_at=None, endpoint__isnull=False).values("endpoint")
+            pk__in=Pin.objects.filter(image=found, removed_at=None, endpoint__isnull=False, pools__isnull=False).values(
+                "endpoint"
+            )
         ),
         "others": images_list().filter(reference=found.reference).exclude(pk=found.pk),
     }

@@ -41,12 +41,12 @@ def rate_text(bytes_per_second: float | None) -> str:
 
 
 def duration_text(seconds: float | None) -> str:
-    """192 → "3 min 12 s"; the two largest units; under ten seconds with one decimal, under 0.05 in ms."""
+    """192 → "3 min 12 s"; the two largest units; under ten seconds with one decimal, under 0.1 in ms."""
     if seconds is None:
         return NOTHING
     if seconds < 0:
         return f"−{duration_text(-seconds)}"  # noqa: RUF001  # a minus sign, not a hyphen
-    if 0.0005 <= seconds < 0.05:
+    if 0.0005 <= seconds < 0.0995:
         return f"{1000 * seconds:.0f} ms"  # a short phase is not none
     if seconds < 10:
         return f"{seconds:.1f} s".replace(".0 s", " s")

@@ -62,7 +62,8 @@ def test_it_keeps_the_exact_number_as_title_and_lets_through_what_is_none() -> N
         (0.0004, "0 s"),
         (0.02, "20 ms"),
         (-0.02, "−20 ms"),  # noqa: RUF001
-        (0.05, "0.1 s"),
+        (0.0994, "99 ms"),
+        (0.0996, "0.1 s"),
         (0.4, "0.4 s"),
         (59.6, "1 min"),
         (192, "3 min 12 s"),

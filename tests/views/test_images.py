@@ -6,7 +6,7 @@ from django.test import Client
 from django.utils import timezone
 
 from caches import charts
-from caches.models import Image
+from caches.models import Image, Pin
 from caches.selectors.matrix import pool_matrix
 from caches.views.fleet import HEATMAP_LINKS
 from tests import factories
@@ -133,6 +133,11 @@ def test_it_says_for_which_endpoints_it_is_kept(db: None, victor: Client) -> Non
     page = Page(victor.get(f"/images/{image.pk}").content)
     assert f"Kept for the endpoint {one.full_name} ." in page.text and other.full_name not in page.text
     assert page.root.one("a", href=f"/endpoints/{one.pk}").text == one.full_name
+    for_nobody = ({"revoked_at": timezone.now()}, {"revoked_at": None})
+    for change in for_nobody:
+        Image.objects.filter(pk=image.pk).update(**change)
+        assert "Kept for" not in Page(victor.get(f"/images/{image.pk}").content).text, change
+        Pin.objects.get(endpoint=one).pools.clear()  # one without a pool holds nothing
 
 
 def test_a_digest_in_a_name_takes_no_room_on_pages_and_stands_whole_where_somebody_looks(

@@ -242,7 +242,7 @@ def test_the_time_axis_is_in_seconds_once_an_answer_took_one(variant: Variant) -
     figures.first_byte("Primary", 40.0)
     RoutingWindow.objects.update(figures=figures.to_json())
     title, ticks, value, hover = longest()
-    assert (title, ticks) == ("Time to first token (s)", " s") and 39 < value < 41 and "%{y:.2f} s" in hover
+    assert (title, ticks) == ("Time to first token (s)", " s") and 39 < value < 41 and "%{y:.3f} s" in hover
 
 
 def test_an_attempt_is_not_called_a_request_with_a_reason(victor: Client, place: str, variant: Variant) -> None:
