@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import functools
 import os
@@ -17,6 +18,7 @@ from controlplane.embedded.problems import EmbeddedError
 HOST = "127.0.0.1"
 # Below the range the system hands to outgoing connections: a server that restarts finds its port still free.
 _CHOICES = range(20_000, 32_000)
+_PROCESSES = Path("/proc")
 _BACKLOG = 2048  # connections that wait while a server starts, as many as gunicorn lets wait
 
 
@@ -89,8 +91,10 @@ def take_port(port: int, remedy: str) -> socket.socket:
         listener.bind((HOST, port))
         listener.listen(_BACKLOG)  # of two that are bound, only one may
         return listener
-    except OSError:
+    except OSError as error:
         listener.close()
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise EmbeddedError(f"Port {port} on {HOST} cannot be used: {error.strerror}. {remedy}") from None
     if port < 1024 and os.geteuid() != 0 and not is_listening(port):
         raise EmbeddedError(f"Port {port} is reserved for root. {remedy}")
     owner = _owner(port)
@@ -127,15 +131,18 @@ def _owner(port: int) -> str:
     if not inodes:
         return ""
     wanted = {f"socket:[{inode}]" for inode in inodes}
-    # Whoever took it has the lowest number of all that inherited it, and is the one to stop.
-    for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+    holders: list[tuple[int, str, str]] = []
+    for process in _PROCESSES.glob("[0-9]*"):
         try:
-            if wanted.isdisjoint(os.readlink(link) for link in (process / "fd").iterdir()):
-                continue
-            return f"{(process / 'comm').read_text().strip()} (process {process.name})"
+            if not wanted.isdisjoint(os.readlink(link) for link in (process / "fd").iterdir()):
+                name, _, fields = (process / "stat").read_text().partition("(")[2].rpartition(")")
+                holders.append((int(fields.split()[19]), name, process.name))
         except OSError:  # ended meanwhile, or belongs to somebody else
             continue
-    return ""
+    if not holders:
+        return ""
+    _, name, pid = min(holders)  # whoever took it was there before all that inherited it, and is the one to stop
+    return f"{name} (process {pid})"
 
 
 def _listening_inodes(port: int) -> set[str]:

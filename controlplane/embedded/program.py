@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -52,6 +52,7 @@ class Options:
     commands: frozenset[str]
     kubernetes: bool = False  # three real nodes instead of the local fleet; ``nodes`` says nothing then
     router_port: int = 0
+    metrics_port: int = 0  # where the router says /metrics
     fds: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -73,9 +74,14 @@ def run(options: Options, *, say: Say, terminal: bool) -> None:
         raise EmbeddedError(f"--nodes {options.nodes} leaves nothing to keep warm; use 1 or more.")
     make = "make run-kube" if options.kubernetes else "make run"
     remedy = f"Stop it, or choose another port: {make} PORT={options.port + 10}"
-    with ports.take_port(options.port, remedy) as web, _beside(options.port) as router, _signals_interrupt():
-        taken = {one.getsockname()[1]: one.fileno() for one in (web, router)}
-        options = replace(options, router_port=router.getsockname()[1], fds=taken)
+    with ports.take_port(options.port, remedy) as web, _beside(options.port) as router, _anywhere() as metrics:
+        taken = {one.getsockname()[1]: one.fileno() for one in (web, router, metrics)}
+        numbers = {"router_port": router.getsockname()[1], "metrics_port": metrics.getsockname()[1]}
+        _kept_running(replace(options, fds=taken, **numbers), say, terminal, began)
+
+
+def _kept_running(options: Options, say: Say, terminal: bool, began: float) -> None:
+    with _signals_interrupt():
         try:
             _run(options, say, terminal, began)
         except KeyboardInterrupt:
@@ -84,8 +90,14 @@ def run(options: Options, *, say: Say, terminal: bool) -> None:
 
 def _beside(port: int) -> socket.socket:
     """The router listens beside the pages where that is free, so that a person can guess it."""
-    wanted = port + 1 if port < 65_535 and ports.reserve([port + 1]) else ports.free_port()
-    return ports.take_port(wanted, "Start again: another port is chosen then.")
+    if port < 65_535 and ports.reserve([port + 1]):
+        with suppress(EmbeddedError):  # somebody who reserves nothing was faster
+            return ports.take_port(port + 1, "")
+    return _anywhere()
+
+
+def _anywhere() -> socket.socket:
+    return ports.take_port(ports.free_port(), "Start again: another port is chosen then.")
 
 
 def stop_running(state: Path, within: float = 60.0) -> None:
@@ -230,11 +242,10 @@ def _processes(options: Options, env: Mapping[str, str]) -> Iterator[Spec]:
         router = [python, "-m", "routing.dataplane", "--follow", "--config", str(options.state / "router.json")]
         # llama.cpp takes ten seconds to see that so long a word is too long, and four times as long for twice of it.
         router += ["--body-bytes", str(512 * 1024)]
-        metrics = ports.free_port()
-        router += ["--metrics-port", str(metrics)]
-        fd = options.fds[options.router_port]
-        router += ["--host", ports.HOST, "--port", str(options.router_port), "--fd", str(fd)]
-        yield Spec("router", router, env, fds=[fd])
+        fds = [options.fds[one] for one in (options.router_port, options.metrics_port)]
+        router += ["--host", ports.HOST, "--port", str(options.router_port), "--fd", str(fds[0])]
+        router += ["--metrics-port", str(options.metrics_port), "--metrics-fd", str(fds[1])]
+        yield Spec("router", router, env, fds=fds)
     if "watch_cluster" in options.commands:
         yield Spec("watcher", [*manage, "watch_cluster"], env)
     if options.demo and "fleet" in options.commands and not options.kubernetes:
@@ -243,7 +254,7 @@ def _processes(options: Options, env: Mapping[str, str]) -> Iterator[Spec]:
             # To the demo's endpoint by its name: never to another that somebody makes.
             place = f"http://{ports.HOST}:{options.router_port}/endpoints/chat"
             traffic = [python, "-m", "routing.engines.traffic", "--to", place, "--model", "chat"]
-            yield Spec("traffic", [*traffic, "--metrics", f"http://{ports.HOST}:{metrics}/metrics"])
+            yield Spec("traffic", [*traffic, "--metrics", f"http://{ports.HOST}:{options.metrics_port}/metrics"])
 
 
 @contextmanager
@@ -287,7 +298,7 @@ def _greet(options: Options, say: Say, terminal: bool) -> None:
 def _answers(address: str) -> bool:
     """Whether the application answers for itself; what it depends on is /readyz's business, shown on its pages."""
     try:
-        with urllib.request.urlopen(f"{address}healthz", timeout=5):
+        with urllib.request.urlopen(f"{address}healthz", timeout=1):
             return True
     except urllib.error.HTTPError as answer:
         answer.close()

@@ -40,7 +40,9 @@ async def serve(options: argparse.Namespace) -> None:
     print(f"routing on port {port}", flush=True)
     exposing, work = Exposing(shared), list[asyncio.Task[None]]()
     if options.metrics_port is not None:
-        print(f"metrics on port {await exposing.start(options.metrics_host, options.metrics_port)}", flush=True)
+        taken = socket.socket(fileno=options.metrics_fd) if options.metrics_fd is not None else None
+        place = await exposing.start(options.metrics_host, options.metrics_port, taken=taken)
+        print(f"metrics on port {place}", flush=True)
     if options.metrics_socket is not None:
         await exposing.start_at(options.metrics_socket)
     loop = asyncio.get_running_loop()
@@ -144,6 +146,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="processes that share the port (1)")
     parser.add_argument("--metrics-port", type=int, help="serve /metrics there, for all workers together")
     parser.add_argument("--metrics-host", default="127.0.0.1")
+    parser.add_argument("--metrics-fd", type=int, help=argparse.SUPPRESS)  # as --fd
     parser.add_argument("--metrics-socket", type=Path, help=argparse.SUPPRESS)  # a worker's, for its parent
     parser.add_argument("--certificate", help="serve TLS with this chain (PEM)")
     parser.add_argument("--key", help="the certificate's key (PEM)")
@@ -156,6 +159,8 @@ def main() -> int:
     for name in ("workers", "clients"):
         if (number := getattr(options, name)) is not None and number < 1:
             parser.error(f"--{name} is 1 or more")
+    if options.fd is not None and options.workers > 1:
+        parser.error("--fd is for one worker: several share a port that they take themselves")
     if options.follow and (why := _no_broker()):
         parser.error(why)
     if options.workers > 1:

@@ -6,6 +6,7 @@ A small server for three paths. It answers each connection once and closes it.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -105,9 +106,12 @@ class Page:
         self._text, self._ready = text, ready
         self._server: asyncio.Server | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; the port, also when 0 was asked for."""
-        self._server = await asyncio.start_server(self._answer, host, port, limit=HEAD_BYTES)
+    async def start(self, host: str, port: int, *, taken: socket.socket | None = None) -> int:
+        """Listen; the port, also when 0 was asked for. ``taken`` listens there already."""
+        if taken is not None:
+            self._server = await asyncio.start_server(self._answer, sock=taken, limit=HEAD_BYTES)
+        else:
+            self._server = await asyncio.start_server(self._answer, host, port, limit=HEAD_BYTES)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def start_at(self, path: Path) -> None:

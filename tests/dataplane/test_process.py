@@ -128,11 +128,15 @@ def test_it_takes_up_what_is_published_and_finishes_what_runs_when_it_is_stopped
 def test_it_serves_on_a_socket_that_its_parent_keeps_for_it(tmp_path: Path) -> None:
     async def test() -> None:
         engine = await Engine().start()
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            config, fd = written(tmp_path, 1, engine), taken.fileno()
+        with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as metrics:
+            config, fds = written(tmp_path, 1, engine), (taken.fileno(), metrics.fileno())
+            given = [f"--fd={fds[0]}", "--metrics-port=1", f"--metrics-fd={fds[1]}"]
             for _ in range(2):  # also when it starts again
-                waiting = await asyncio.open_connection(*taken.getsockname())
-                async with process(config, f"--fd={fd}", fds=(fd,)) as (_, port):
+                waiting, asks = [await asyncio.open_connection(*one.getsockname()) for one in (taken, metrics)]
+                asks[1].write(b"GET /metrics HTTP/1.1\r\n\r\n")
+                async with process(config, *given, fds=fds) as (_, port):
+                    assert b"hearth_routing_" in await asks[0].read()
+                    asks[1].close()
                     assert port == taken.getsockname()[1]
                     wire = Wire(*waiting)
                     assert (await wire.ask("POST", "/v1/completions", b"{}")).body == b"{}", "who came before it"
@@ -142,6 +146,12 @@ def test_it_serves_on_a_socket_that_its_parent_keeps_for_it(tmp_path: Path) -> N
         await engine.stop()
 
     told(test())
+
+
+def test_a_socket_that_is_kept_is_for_one_worker(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "routing.dataplane", "--config", str(tmp_path / "none"), "--fd=0", "--workers=2"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2 and "--fd is for one worker" in ended.stderr
 
 
 def test_it_starts_without_any_configuration_and_says_so(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ def test_it_asks_the_demos_own_endpoint_where_there_is_one(
     monkeypatch.delenv("HEARTH_DEMO_TRAFFIC", raising=False)
     if value is not None:
         monkeypatch.setenv("HEARTH_DEMO_TRAFFIC", value)
-    commands, fds = frozenset({"fleet", "watch_cluster"}), {8123: 7, 8124: 8}
-    usual = Options(state=tmp_path, port=8123, nodes=3, demo=True, commands=commands, fds=fds)
+    commands, fds = frozenset({"fleet", "watch_cluster"}), {8123: 7, 8124: 8, 8125: 9}
+    usual = Options(state=tmp_path, port=8123, nodes=3, demo=True, commands=commands, metrics_port=8125, fds=fds)
     made = {spec.name: spec for spec in program._processes(replace(usual, **asked), {"SECRET_KEY_FILE": "/x"})}  # type: ignore[arg-type]
     assert ("traffic" in made) is there
     if there:

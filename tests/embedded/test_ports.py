@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -106,6 +107,27 @@ def test_it_names_who_took_a_port_and_not_the_server_that_inherited_it() -> None
         with subprocess.Popen(serve, stdin=subprocess.PIPE, pass_fds=fds, text=True) as server:
             assert ports._owner(taken.getsockname()[1]).endswith(f"(process {os.getpid()})")
             server.communicate("\n", timeout=60)
+
+
+def test_it_names_the_oldest_whatever_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of processes begin again from the lowest."""
+    table = {"9": ("gunicorn: (a) b", 700), "30000": ("python", 200), "31000": ("other", 100)}
+    for pid, (name, began) in table.items():
+        (tmp_path / pid / "fd").mkdir(parents=True)
+        (tmp_path / pid / "fd" / "3").symlink_to("socket:[77]" if pid != "31000" else "socket:[78]")
+        (tmp_path / pid / "stat").write_text(f"{pid} ({name}) S 1 {'0 ' * 17}{began} 0 0\n")
+    monkeypatch.setattr(ports, "_listening_inodes", lambda _: {"77"})
+    monkeypatch.setattr(ports, "_PROCESSES", tmp_path)
+    assert ports._owner(8000) == "python (process 30000)"
+
+
+def test_it_says_why_a_port_cannot_be_used_although_nobody_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> None:
+        raise OSError(errno.ENOBUFS, "No buffer space available")
+
+    monkeypatch.setattr(socket.socket, "listen", none_left)
+    with pytest.raises(EmbeddedError, match=r"cannot be used: No buffer space available\. Free some"):
+        ports.take_port(ports.free_port(), "Free some.")
 
 
 def test_it_says_how_much_space_is_missing(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ CHOSEN = Options(
     nodes=3,
     demo=True,
     commands=frozenset({"fleet", "watch_cluster"}),
-    fds={8123: 7, 8124: 8},
+    metrics_port=8125,
+    fds={8123: 7, 8124: 8, 8125: 9},
 )
 
 
@@ -64,7 +65,8 @@ def test_it_runs_what_the_line_asked_for(chosen: Options) -> None:
 def test_it_runs_a_router_that_follows_what_is_published(chosen: Options) -> None:
     env = {"REDIS_URL": "redis://:secret@embedded"}
     router = next(spec for spec in program._processes(replace(chosen, router_port=8124), env) if spec.name == "router")
-    assert list(router.argv)[-6:] == ["--host", ports.HOST, "--port", "8124", "--fd", "8"] and router.fds == [8]
+    assert list(router.argv)[-10:-4] == ["--host", ports.HOST, "--port", "8124", "--fd", "8"] and router.fds == [8, 9]
+    assert list(router.argv)[-4:] == ["--metrics-port", "8125", "--metrics-fd", "9"]
     assert "--follow" in router.argv
     assert router.env["REDIS_URL"] == env["REDIS_URL"] and "secret" not in " ".join(router.argv)
 
@@ -117,7 +119,7 @@ def test_it_refuses_the_second_of_two_on_one_port_at_once(chosen: Options, monke
             assert str(refused.value).endswith(f" Stop it, or choose another port: make run PORT={port + 10}")
         specs = {spec.name: spec for spec in program._processes(options, {})}
         for name, port in zip(("web", "router"), announced, strict=True):
-            (fd,) = specs[name].fds
+            fd = next(iter(specs[name].fds))
             with socket.socket(fileno=os.dup(fd)) as inherited:
                 assert inherited.getsockname() == (ports.HOST, port), name
         assert f"fd://{options.fds[options.port]}" in specs["web"].argv
@@ -136,8 +138,14 @@ def test_it_has_its_router_elsewhere_where_the_port_beside_the_pages_is_taken(
     port = next(port for port in ports.free_ports(20) if ports.reserve([port + 1]))
     with ports.take_port(port + 1, ""):
         program.run(replace(chosen, port=port), say=_silent, terminal=False)
-    program.run(replace(chosen, port=65_535), say=_silent, terminal=False)
-    assert asked[0].router_port not in (port, port + 1) and asked[1].router_port < 65_535
+        monkeypatch.setattr(ports, "reserve", lambda _: True)  # somebody reserves nothing, and has it
+        with program._beside(port) as other:
+            assert other.getsockname()[1] != port + 1
+    with program._beside(65_535) as last:
+        assert last.getsockname()[1] < 65_535
+    [options] = asked
+    assert options.router_port not in (port, port + 1)
+    assert set(options.fds) == {port, options.router_port, options.metrics_port}
 
 
 def test_it_says_where_the_one_that_runs_is(chosen: Options) -> None:
