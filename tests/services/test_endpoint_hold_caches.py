@@ -151,17 +151,18 @@ def test_a_hold_made_longer_while_both_caches_are_off_keeps_it_for_longer(holdin
         assert holding.pinned == set() and served.rollout.state == "Done"
 
 
-def test_going_back_while_both_caches_are_off_ends_what_was_held_for_it(holding: Walk) -> None:
-    """What serves is what was held, and the caches are off for what serves."""
+def test_going_back_while_both_caches_are_off_finds_what_was_held_until_its_pods_have_come(holding: Walk) -> None:
+    """Then what serves is what was held, and the caches are off for what serves."""
     holding.second(**BOTH_OFF)
     holding.settle()
     holding.served.apply(**BOTH_OFF, metadata__annotations=HOLD)
     holding.served.round()
     row = holding.served.rollout
     assert (row.number, row.version, row.state) == (3, holding.before, "Switching")
-    assert holding.pinned == set()
+    assert holding.pinned == {holding.before.uri, VLLM} and holding.served.entries(holding.before) == WARM
     holding.served.serve()
-    holding.served.round()
+    holding.settle()
+    assert holding.pinned == set()
     assert holding.served.rollout.message.startswith("Nothing of the version before is kept")
 
 

@@ -19,6 +19,7 @@ from caches.domain.rollouts import BEFORE_SWITCH, Kept, RolloutFacts, RolloutSta
 from caches.domain.states import any_moving
 from caches.domain.text import plural
 from caches.models import ModelVersion, Rollout
+from caches.models.rollouts import LIVE_STATES
 from caches.selectors.endpoint_targets import CacheTargets, cache_targets, gate_targets
 from caches.selectors.rollout_sides import kept_before
 from caches.services.connections import connection_spec
@@ -221,8 +222,11 @@ def _facts(
 
 def _release(endpoint: Endpoint, rollout: Rollout, spec: EndpointSpec) -> None:
     """What serves and what comes keeps its pins of the caches that are on. What a hold keeps for the way back stays
-    until that hold ends, whatever is switched meanwhile."""
+    until that hold ends, whatever is switched meanwhile, and on the way back until its pods have come."""
     kept, held = [rollout], []
+    before = rollout.previous
+    if rollout.state in LIVE_STATES and before is not None and before.state == RolloutState.ROLLED_BACK:
+        held.append(rollout)
     current = serving(endpoint)
     if current is not None and current.pk != rollout.pk:
         kept.append(current)
