@@ -14,7 +14,8 @@ from django.utils import timezone
 from caches.domain.launches.log_lines import MOST_BYTES
 from caches.domain.launches.words import Mark
 from caches.models import Launch, LaunchLog, LaunchObservation
-from caches.services.launches.logs import launch_logs_read
+from caches.services.launches import logs as logs_module
+from caches.services.launches.logs import SILENT_SECONDS, launch_logs_read
 from controlplane.clusters.gateway import (
     GatewayError,
     NodeUnreachable,
@@ -172,14 +173,47 @@ def placed(launch: Launch, node: Node | str) -> None:
     Launch.objects.filter(pk=launch.pk).update(node=row, node_name=name)
 
 
-def test_a_silent_node_keeps_only_its_own_waiting(logs: Logs, due: Callable[..., Launch]) -> None:
+def test_a_silent_node_keeps_only_its_own_waiting(
+    logs: Logs, due: Callable[..., Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(logs_module, "monotonic", lambda: now[0])
     for number, node in enumerate(["away", "away", "there", "away", "there"]):
         placed(due(f"p-{number}"), node)
     logs.silent = frozenset({"p-0", "p-1", "p-3"})
     assert launch_logs_read(limit=2) == 2
     assert [one["uid"] for one in logs.asked] == ["p-0", "p-2", "p-4"], "a silent one is asked once a round"
-    logs.silent = frozenset()
+    assert launch_logs_read() == 0 and len(logs.asked) == 3, "and not in each"
+    logs.silent, now[0] = frozenset(), now[0] + SILENT_SECONDS
     assert launch_logs_read() == 3, "and read when it is back"
+
+
+def test_many_silent_nodes_keep_neither_their_cluster_nor_another_waiting_for_long(
+    logs: Logs, due: Callable[..., Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes seconds to say nothing: a few are asked in a round, and others in the next."""
+    monkeypatch.setattr(logs_module, "monotonic", lambda: 100.0)
+    for number in range(5):
+        placed(due(f"p-{number}"), f"away-{number}")
+    placed(due("p-5"), "there")
+    other, there = factories.cluster(), Logs()
+    override_gateway(other.pk, there)  # type: ignore[arg-type]  # as far as it is asked
+    try:
+        placed(due("elsewhere", other), "there")
+        logs.silent = frozenset(f"p-{number}" for number in range(5))
+        assert launch_logs_read() == 1 and len(there.asked) == 1, "the other cluster's"
+        assert [one["uid"] for one in logs.asked] == ["p-0", "p-1"]
+        assert (launch_logs_read(), launch_logs_read()) == (0, 1)
+        assert [one["uid"] for one in logs.asked][2:] == ["p-2", "p-3", "p-4", "p-5"], "its own turn came"
+    finally:
+        override_gateway(other.pk, None)
+
+
+def test_one_whose_node_nobody_knows_keeps_nobody_waiting(logs: Logs, due: Callable[..., Launch]) -> None:
+    due("p-0")
+    due("p-1")
+    logs.silent = frozenset({"p-0"})
+    assert launch_logs_read() == 1 and [one["uid"] for one in logs.asked] == ["p-0", "p-1"]
 
 
 def test_what_is_on_a_node_that_is_not_ready_is_asked_for_last(logs: Logs, due: Callable[..., Launch]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from time import monotonic
 from uuid import UUID
 
 import structlog
-from django.db.models import F
+from django.db.models import F, Q
 
 from caches.domain.launches.log_lines import MOST_BYTES
 from caches.domain.launches.logs import log_observations
@@ -18,6 +20,10 @@ from controlplane.locks import advisory_lock
 
 log = structlog.get_logger(__name__)
 BATCH = 20
+MOST_SILENT = 2  # nodes of a cluster in one round: each takes its time to say nothing
+SILENT_SECONDS = 60.0  # for which one that was silent is not asked again, so that those behind it have their turn
+Place = tuple[UUID, str]  # cluster, name of the node
+_silent: dict[Place, float] = {}  # when each may be asked again; of this process
 
 
 def launch_logs_read(*, limit: int = BATCH) -> int:
@@ -27,32 +33,56 @@ def launch_logs_read(*, limit: int = BATCH) -> int:
         if not mine:
             return 0
         due = Launch.objects.filter(log__state="Due").exclude(pod_name="").select_related("cluster")
-        # Last what is on a node that may be gone: a silent one takes its time to say nothing.
+        # Last what is on a node that may be gone.
         rows = due.defer("phases").order_by(F("node__ready").desc(nulls_last=True), "began_at", "pk")
-        silent: set[UUID] = set()  # clusters
-        waiting: set[UUID] = set()  # launches on silent nodes
+        round_ = _Round()
         read, heard = 0, -1
         # Again without those that turned out silent: however much waits there, it keeps no other waiting.
-        while read < limit and heard != len(silent) + len(waiting):
-            heard = len(silent) + len(waiting)
-            for launch in rows.exclude(cluster__in=silent).exclude(pk__in=waiting)[: limit - read]:
-                if launch.cluster_id in silent or launch.pk in waiting:
+        while read < limit and heard != round_.heard:
+            heard = round_.heard
+            for launch in rows.exclude(round_.left_out)[: limit - read]:
+                if not round_.may_ask(launch):
                     continue
                 try:
                     _read(launch)
                     read += 1
-                except NodeUnreachable as error:
-                    _say(launch, error)
-                    beside = due.filter(cluster=launch.cluster_id, node_name=launch.node_name)
-                    waiting |= {launch.pk, *beside.values_list("pk", flat=True)}
                 except (Unreachable, Throttled) as error:
-                    _say(launch, error)
-                    silent.add(launch.cluster_id)
+                    log.info("launches.log_waits", launch=str(launch.pk), error=str(error)[:200])
+                    round_.silent(launch, of_node=isinstance(error, NodeUnreachable))
         return read
 
 
-def _say(launch: Launch, error: GatewayError) -> None:
-    log.info("launches.log_waits", launch=str(launch.pk), error=str(error)[:200])
+class _Round:
+    """Who is not asked (again) in this round."""
+
+    def __init__(self) -> None:
+        now = monotonic()
+        for place in [place for place, until in _silent.items() if until <= now]:
+            del _silent[place]
+        self.heard = 0
+        self._clusters: set[UUID] = set()
+        self._launches: set[UUID] = set()
+        self._counts: Counter[UUID] = Counter()
+
+    @property
+    def left_out(self) -> Q:
+        found = Q(cluster__in=self._clusters) | Q(pk__in=self._launches)
+        for cluster, node in _silent:
+            found |= Q(cluster=cluster, node_name=node)
+        return found
+
+    def may_ask(self, launch: Launch) -> bool:
+        here = (launch.cluster_id, launch.node_name)
+        return not (launch.cluster_id in self._clusters or launch.pk in self._launches or here in _silent)
+
+    def silent(self, launch: Launch, *, of_node: bool) -> None:
+        self.heard += 1
+        self._launches.add(launch.pk)
+        self._counts[launch.cluster_id] += 1
+        if of_node and launch.node_name:
+            _silent[launch.cluster_id, launch.node_name] = monotonic() + SILENT_SECONDS
+        if not of_node or self._counts[launch.cluster_id] >= MOST_SILENT:
+            self._clusters.add(launch.cluster_id)
 
 
 def _read(launch: Launch) -> None:

@@ -100,9 +100,16 @@ class KubeClient:
         with suppress(NotFound):
             self._json("DELETE", path, None, options, "application/json")
 
-    def text(self, path: str, query: Mapping[str, object] | None = None, *, max_bytes: int) -> bytes:
-        """The first bytes of an answer that is no JSON."""
-        with self._response("GET", path, query, None, "", "*/*", self._read_seconds) as response:
+    def text(
+        self,
+        path: str,
+        query: Mapping[str, object] | None = None,
+        *,
+        max_bytes: int,
+        read_seconds: float | None = None,
+    ) -> bytes:
+        """The first bytes of an answer that is no JSON. Unreachable when nothing comes for ``read_seconds``."""
+        with self._response("GET", path, query, None, "", "*/*", read_seconds or self._read_seconds) as response:
             return bytes(response.read(max_bytes, decode_content=True))
 
     @contextmanager

@@ -10,6 +10,9 @@ from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.watches import listed
 
+# A kubelet that has not begun to answer after that is silent: the API server itself waits for it three times as long.
+KUBELET_SECONDS = 10.0
+
 
 def workload_path(namespace: str, name: str) -> str:
     """Where a Deployment lies; NotFound for what cannot be a name."""
@@ -36,7 +39,7 @@ def pod_logs(
     if restart_count is not None and _is_previous(stored, container, restart_count):
         query["previous"] = "true"
     try:
-        return client.text(f"{path}/log", query, max_bytes=max_bytes)
+        return client.text(f"{path}/log", query, max_bytes=max_bytes, read_seconds=KUBELET_SECONDS)
     except Unreachable as error:
         raise NodeUnreachable(str(error)) from None  # the API server has just answered; it is the kubelet that has to
 
