@@ -20,6 +20,7 @@ from caches.services.images.catalogue import image_revoke
 from controlplane.audit.models import AuditEvent
 from controlplane.audit.services import Actor
 from controlplane.clusters.documents import EntryState
+from controlplane.clusters.gateway import Refused
 from controlplane.errors import Clash
 from tests.services.test_endpoint_images import HOLD, NEXT, VLLM, ImagesWorld, by_digest, served
 
@@ -164,6 +165,19 @@ def test_going_back_while_both_caches_are_off_finds_what_was_held_until_its_pods
     holding.settle()
     assert holding.pinned == set()
     assert holding.served.rollout.message.startswith("Nothing of the version before is kept")
+
+
+def test_a_hold_that_has_ended_keeps_nothing_although_the_cluster_refuses_what_serves(
+    holding: Walk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> None:
+        raise Refused("a rule of the cluster says no")
+
+    holding.served.gateway.work = None  # somebody deleted the Deployment, and it cannot be made again
+    monkeypatch.setattr(holding.served.gateway, "apply_served", refuses)
+    with time_machine.travel(timezone.now() + AN_HOUR):
+        holding.settle()
+    assert holding.pinned == {holding.after.uri, NEXT} and holding.served.entries(holding.before) == GONE
 
 
 def test_weights_that_serve_and_are_held_stay_as_long_as_they_are_held(walk: Walk) -> None:

@@ -109,9 +109,9 @@ def endpoint_serve(
     rollout = rollout_step(rollout=rollout, facts=facts)
     for held in Rollout.objects.filter(endpoint=endpoint, state=RolloutState.HOLDING).exclude(pk=rollout.pk):
         rollout_step(rollout=held, facts=_facts(held, Registered(), _Warming(Pinned()), None, spec, now))
+    _release(endpoint, rollout, spec)  # before what the cluster may refuse: a hold that has ended keeps nothing
     if rollout.opened_at is not None and rollout.state != RolloutState.FAILED:
         _apply(endpoint, spec, image, rollout, registered.version, targets, work, gateway)
-    _release(endpoint, rollout, spec)
     weights = _weights(spec, targets, rollout, registered, warming)
     status = StatusFacts(
         name=endpoint.name,
