@@ -180,6 +180,16 @@ def test_a_hold_that_has_ended_keeps_nothing_although_the_cluster_refuses_what_s
     assert holding.pinned == {holding.after.uri, NEXT} and holding.served.entries(holding.before) == GONE
 
 
+def test_a_hold_ends_although_the_document_is_refused_since(holding: Walk) -> None:
+    holding.second(spec__worker__image="a b")
+    holding.settle()
+    assert holding.pinned == {holding.before.uri, VLLM, holding.after.uri, NEXT}, "what serves goes on, and so it holds"
+    with time_machine.travel(timezone.now() + AN_HOUR):
+        holding.settle()
+    assert holding.pinned == {holding.after.uri, NEXT} and holding.served.entries(holding.before) == GONE
+    assert (holding.served.rollout.number, holding.served.rollout.state) == (2, "Done")
+
+
 def test_weights_that_serve_and_are_held_stay_as_long_as_they_are_held(walk: Walk) -> None:
     """Of a rollout to another image alone."""
     same = {"spec__modelSourceConfig__modelLocation": "llms/chat-small"}

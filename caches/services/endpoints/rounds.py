@@ -17,7 +17,7 @@ from caches.selectors.endpoints import namesake
 from caches.services.endpoints.mirrors import image_mirrors_write
 from caches.services.endpoints.refusals import with_next_step
 from caches.services.endpoints.release import endpoint_release
-from caches.services.endpoints.serving import Outcome, endpoint_serve, name_taken, own_name, refused_outcome
+from caches.services.endpoints.serving import Outcome, endpoint_serve, holds_end, name_taken, own_name, refused_outcome
 from caches.services.endpoints.shown import endpoint_show
 from caches.services.endpoints.tokens import tokens_release
 from controlplane.clusters.endpoints import FINALIZER, EndpointOwner
@@ -90,6 +90,8 @@ def endpoint_round(*, endpoint: Endpoint, gateway: ClusterGateway) -> None:
             outcome = endpoint_serve(endpoint=endpoint, reading=reading, spec=reading.spec, gateway=gateway)
         except (Conflict, Refused) as error:
             problem = error
+    else:
+        holds_end(endpoint)
     if problem is not None:
         # The cluster will not do it: said where people look, and tried again.
         outcome = replace(outcome, status=replace(outcome.status, problem=with_next_step(problem)))

@@ -87,6 +87,24 @@ def refused_outcome(endpoint: Endpoint, reading: EndpointReading) -> Outcome:
     return Outcome(facts)
 
 
+def holds_end(endpoint: Endpoint) -> None:
+    """What a round does of holds where nothing else can be done, as the document is refused: what has ended lets go."""
+    now, ended = timezone.now(), False
+    for held in Rollout.objects.filter(endpoint=endpoint, state=RolloutState.HOLDING).select_related("previous"):
+        facts = RolloutFacts(
+            state=RolloutState.HOLDING,
+            version=VersionFacts(True),
+            now=now,
+            released=held.released_at is not None,
+            held_until=held.held_until,
+            kept=kept_before(held),
+        )
+        ended |= rollout_step(rollout=held, facts=facts).state != RolloutState.HOLDING
+    newest = Rollout.objects.filter(endpoint=endpoint).select_related("previous").order_by("-number").first()
+    if ended and newest is not None:
+        _release(endpoint, newest, weights=True, image=True)
+
+
 def endpoint_serve(
     *, endpoint: Endpoint, reading: EndpointReading, spec: EndpointSpec, gateway: ClusterGateway
 ) -> Outcome:
@@ -109,7 +127,8 @@ def endpoint_serve(
     rollout = rollout_step(rollout=rollout, facts=facts)
     for held in Rollout.objects.filter(endpoint=endpoint, state=RolloutState.HOLDING).exclude(pk=rollout.pk):
         rollout_step(rollout=held, facts=_facts(held, Registered(), _Warming(Pinned()), None, spec, now))
-    _release(endpoint, rollout, spec)  # before what the cluster may refuse: a hold that has ended keeps nothing
+    # Before what the cluster may refuse: a hold that has ended keeps nothing.
+    _release(endpoint, rollout, weights=spec.cache.weights, image=spec.cache.image)
     if rollout.opened_at is not None and rollout.state != RolloutState.FAILED:
         _apply(endpoint, spec, image, rollout, registered.version, targets, work, gateway)
     weights = _weights(spec, targets, rollout, registered, warming)
@@ -220,9 +239,10 @@ def _facts(
     )
 
 
-def _release(endpoint: Endpoint, rollout: Rollout, spec: EndpointSpec) -> None:
-    """What serves and what comes keeps its pins of the caches that are on. What a hold keeps for the way back stays
-    until that hold ends, whatever is switched meanwhile, and on the way back until its pods have come."""
+def _release(endpoint: Endpoint, rollout: Rollout, *, weights: bool, image: bool) -> None:
+    """What serves and what comes keeps its pins of the caches that are on (``weights``, ``image``). What a hold keeps
+    for the way back stays until that hold ends, whatever is switched meanwhile, and on the way back until its pods have
+    come."""
     kept, held = [rollout], []
     before = rollout.previous
     if rollout.state in LIVE_STATES and before is not None and before.state == RolloutState.ROLLED_BACK:
@@ -237,9 +257,9 @@ def _release(endpoint: Endpoint, rollout: Rollout, spec: EndpointSpec) -> None:
     for holding in Rollout.objects.filter(endpoint=endpoint, state=RolloutState.HOLDING).select_related("previous"):
         kept.append(holding)
         held += [row for row in (holding.previous,) if row is not None]
-    weights = {row.version_id for row in held + (kept if spec.cache.weights else []) if row.version_id is not None}
-    images = {(row.version_id, row.resolved_image_id) for row in held + (kept if spec.cache.image else [])}
-    pins_release(endpoint=endpoint, keep=weights, images=images)
+    keep = {row.version_id for row in held + (kept if weights else []) if row.version_id is not None}
+    images = {(row.version_id, row.resolved_image_id) for row in held + (kept if image else [])}
+    pins_release(endpoint=endpoint, keep=keep, images=images)
 
 
 def _apply(
