@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -15,13 +16,14 @@ from caches.domain.launches.observations import Observation
 from caches.domain.launches.timeline import RULE
 from caches.domain.launches.words import Mark
 from caches.launch_sink import LaunchSink
-from caches.models import Launch, LaunchObservation
-from caches.services.launches.assembly import launches_assemble
+from caches.models import Launch, LaunchLog, LaunchObservation
+from caches.services.launches.assembly import launches_assemble, launches_recheck
 from caches.services.launches.ingest import Sighting, sightings_record
+from caches.services.launches.pods import pods_missing
 from caches.services.launches.retiming import launches_retime
 from controlplane.clusters.documents import Consumer
 from controlplane.clusters.gateway import ClusterEvent, EventType, Kind, WatchEvent
-from controlplane.clusters.models import Cluster
+from controlplane.clusters.models import Cluster, ClusterType
 from controlplane.clusters.pod_runs import ContainerRun, ObservedPod
 from controlplane.serving.services import ENDPOINT_LABEL
 from tests import factories
@@ -114,6 +116,63 @@ def test_phases_that_are_made_again_know_of_the_end(cluster: Cluster) -> None:
     ended.update(rule=1, unknown_seconds=None, phases=[])
     assert launches_retime() == 1
     assert ended.values("phases", "unknown_seconds", "reached", "rule").get() == {**before, "rule": RULE}
+
+
+def left_open(cluster: Cluster, **fields: Any) -> None:
+    """As a version that knows nothing of it leaves the second of ``three_runs``."""
+    take_in(*three_runs(cluster))
+    as_open = {"state": "Starting", "ended_at": None, "end_reason": "", "total_seconds": None}
+    Launch.objects.filter(restart_count=1).update(**as_open, **fields)
+
+
+def test_phases_of_what_is_stored_as_going_on_are_not_made_without_its_end(cluster: Cluster) -> None:
+    left_open(cluster, rule=1, unknown_seconds=None, phases=[])
+    assert (launches_retime(), launches_retime()) == (1, 0)
+    found = Launch.objects.get(restart_count=1)
+    assert (found.phases, found.unknown_seconds, found.rule) == ([], None, 1), "not a part of it"
+    settle()
+    found.refresh_from_db()
+    assert ends() == CLOSED and found.rule == RULE and found.phases
+
+
+@pytest.mark.parametrize("how", ["lately", "there"])
+def test_what_another_version_left_open_beside_a_later_run_is_closed(cluster: Cluster, how: str) -> None:
+    left_open(cluster)
+    now = BEGAN
+    if how == "there":  # a pod that is there is looked at, whenever it began
+        now += timedelta(days=9)
+        assert launches_recheck(now=now) == 0
+        factories.instance(of=factories.endpoint(of=cluster), uid="u")
+    assert launches_recheck(now=now) == 1
+    settle()
+    assert ends() == CLOSED and launches_recheck(now=now) == 0
+
+
+def test_what_goes_on_or_has_nothing_left_that_was_seen_is_not_assembled_for_ever(cluster: Cluster) -> None:
+    left_open(cluster)
+    LaunchObservation.objects.filter(launch__restart_count=1).delete()
+    assert launches_recheck(now=BEGAN) == 0, "it would stay as it is"
+
+
+@pytest.mark.parametrize("lag", [0, 550])
+def test_a_run_whose_node_lags_is_closed_and_not_told_to_be_gone_at_every_listing(cluster: Cluster, lag: int) -> None:
+    Cluster.objects.filter(pk=cluster.pk).update(type=ClusterType.KUBERNETES)
+    first = saw(cluster, mark(Mark.CREATED, 0), mark(Mark.STARTED, 5 - lag))
+    take_in(first, saw(cluster, mark(Mark.RESTARTED, 300 - lag), run=1))
+    LaunchLog.objects.bulk_create([LaunchLog(launch_id=key) for key in Launch.objects.values_list("pk", flat=True)])
+    assert ends()[0] == (0, "Ended", max(0, 300 - lag), NOT_SEEN)
+    told = []
+    for number in range(3):
+        told.append(pods_missing(cluster_id=cluster.pk, present=[], at=BEGAN + (900 + number) * SECOND))
+        settle()
+    assert told == [1, 0, 0], "of the run that went on, once"
+
+
+def test_an_end_that_nobody_saw_is_no_earlier_beginning(cluster: Cluster) -> None:
+    take_in(saw(cluster, mark(Mark.PULLING, 50)))
+    take_in(saw(cluster, mark(Mark.RESTARTED, 40), run=1))
+    first = Launch.objects.get(restart_count=0)
+    assert (first.began_at, first.ended_at) == (BEGAN + 50 * SECOND, BEGAN + 40 * SECOND)
 
 
 def test_an_engine_on_a_machine_that_was_without_power_has_one_launch_that_goes_on(cluster: Cluster) -> None:

@@ -14,6 +14,7 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Q
 
+from caches.domain.launches.endings import is_inferred
 from caches.domain.launches.labels import NEW_NODE_SECONDS, Circumstances
 from caches.domain.launches.losses import Begun
 from caches.domain.launches.observations import Observation
@@ -125,8 +126,8 @@ def scheduled_at(seen: Iterable[Observation], timeline: Timeline) -> datetime | 
 
 
 def first_at(seen: Iterable[Observation]) -> datetime | None:
-    """The earliest time in it, as whoever takes in its first part has it (services.launches.ingest)."""
-    return min((one.at for one in seen if one.at is not None), default=None)
+    """The earliest time that somebody saw, as whoever takes in its first part has it (services.launches.ingest)."""
+    return min((one.at for one in seen if one.at is not None and not is_inferred(one)), default=None)
 
 
 def _place(seen: Iterable[Observation]) -> tuple[datetime | None, str]:

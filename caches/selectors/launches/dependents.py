@@ -19,7 +19,7 @@ from caches.domain.launches.endings import NOT_SEEN
 from caches.domain.launches.labels import NEW_NODE_SECONDS
 from caches.domain.launches.losses import HORIZON, REPLACES_WITHIN
 from caches.domain.launches.words import EventClass, LaunchState, MissReason
-from caches.models import Artifact, Launch, ModelVersion
+from caches.models import Artifact, Launch, LaunchObservation, ModelVersion
 from caches.models.launches import NODE_LOST_REASONS
 from caches.selectors.launches.circumstances import Start, surroundings_of
 from caches.selectors.launches.losses import Owner, wrong_replacements
@@ -46,7 +46,7 @@ def wrong_beside(starts: Sequence[Start]) -> list[UUID]:
 
 def wrong_lately(now: datetime) -> list[UUID]:
     """Stored launches that began lately and whose labels are wrong because a node was lost or came back, or because the
-    row of their node or pod came after they were assembled."""
+    row of their node or pod came after they were assembled; and those that go on beside a later run."""
     since = now - LATELY
     lost = Node.objects.filter(lost_at__gte=since).values_list("pk", flat=True)
     owned = ("cluster_id", "endpoint_name", "digest")
@@ -54,7 +54,15 @@ def wrong_lately(now: datetime) -> list[UUID]:
     owners: set[Owner] = {*called.order_by().values_list(*owned).distinct()}
     if keys := list(lost):
         owners |= {*Launch.objects.filter(node__in=keys).order_by().values_list(*owned).distinct()}
-    return sorted({*wrong_replacements(owners, since, now), *_placed_late(since)})
+    return sorted({*wrong_replacements(owners, since, now), *_placed_late(since), *_left_open(since)})
+
+
+def _left_open(since: datetime) -> list[UUID]:
+    """Runs that go on beside a later one of their container: a version that knew nothing of that assembled them last.
+    Of pods that are there, whenever they began, and of those that restarted lately; what is gone is told to be."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LEFT_OPEN, [since, MOST, MOST])
+        return [key for (key,) in cursor.fetchall()]
 
 
 def _placed_late(since: datetime) -> list[UUID]:
@@ -167,19 +175,37 @@ def _found(statement: str, keys: list[list[Any]]) -> list[UUID]:
         return [key for (key,) in cursor.fetchall()]
 
 
-_LAUNCHES = Launch._meta.db_table
+_LAUNCHES, _OBSERVATIONS = Launch._meta.db_table, LaunchObservation._meta.db_table
 _ENDPOINTS, _INSTANCES, _NODE_ROWS = (model._meta.db_table for model in (Endpoint, Instance, Node))
 _VERSION_ROWS, _ARTIFACTS = ModelVersion._meta.db_table, Artifact._meta.db_table
 _ENDS = f"""
     WITH mine AS (SELECT DISTINCT cluster_id, pod_uid, container FROM {_LAUNCHES} WHERE id = ANY(%(keys)s::uuid[]))
     SELECT id
-      FROM (SELECT id, stale_at, ended_at, end_reason, lead(id) OVER runs AS next_id, lead(began_at) OVER runs AS began
+      FROM (SELECT id, stale_at, ended_at, end_reason, lead(id) OVER runs AS next_id,
+                   greatest(lead(began_at) OVER runs, started_at) AS until
               FROM {_LAUNCHES} JOIN mine USING (cluster_id, pod_uid, container)
             WINDOW runs AS (PARTITION BY cluster_id, pod_uid, container ORDER BY restart_count)) AS run
      WHERE stale_at IS NULL AND (id = ANY(%(keys)s::uuid[]) OR next_id = ANY(%(keys)s::uuid[]))
-       AND began IS NOT NULL AND (ended_at IS NULL OR ended_at > began + %(tolerated)s * interval '1 second'
-            OR (end_reason = %(not_seen)s AND ended_at <> began))
+       AND next_id IS NOT NULL AND (ended_at IS NULL OR ended_at > until + %(tolerated)s * interval '1 second'
+            OR (end_reason = %(not_seen)s AND ended_at <> until))
      LIMIT %(most)s
+"""
+# Nothing follows from the next run for one of which nothing that was seen is left. LATERAL keeps to the indexes.
+_LEFT_OPEN = f"""
+    WITH pods AS (SELECT endpoint.cluster_id, instance.uid AS pod_uid
+                    FROM {_INSTANCES} AS instance JOIN {_ENDPOINTS} AS endpoint ON endpoint.id = instance.endpoint_id
+                   UNION SELECT cluster_id, pod_uid FROM {_LAUNCHES} WHERE began_at >= %s AND restart_count > 0)
+    SELECT left_open.id
+      FROM pods, LATERAL (
+             SELECT id FROM {_LAUNCHES} AS one
+              WHERE one.cluster_id = pods.cluster_id AND one.pod_uid = pods.pod_uid
+                AND one.ended_at IS NULL AND one.stale_at IS NULL
+                AND EXISTS (SELECT FROM {_LAUNCHES} AS later
+                             WHERE later.cluster_id = one.cluster_id AND later.pod_uid = one.pod_uid
+                               AND later.container = one.container AND later.restart_count > one.restart_count)
+                AND EXISTS (SELECT FROM {_OBSERVATIONS} AS seen WHERE seen.launch_id = one.id)
+              LIMIT %s) AS left_open
+     LIMIT %s
 """
 # Where something earlier than what changed was there, it decides, as it did before. LATERAL keeps to the indexes.
 _FIRSTS = f"""

@@ -93,7 +93,8 @@ def hour_of(moment: datetime) -> datetime:
 
 def launches_recheck(*, now: datetime) -> int:
     """Have launches of the last hour assembled again that the rows around them contradict by now: a node that was lost
-    or came back, a row that came after the launch. Returns how many."""
+    or came back, a row that came after the launch, a later run of a container beside one that goes on. Returns how
+    many."""
     return launches_mark_stale(keys=wrong_lately(now))
 
 
