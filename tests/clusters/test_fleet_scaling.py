@@ -74,6 +74,24 @@ def test_a_crash_on_command_is_a_restart(here: Here) -> None:  # noqa: F811
     here.until(lambda seen: seen[0].restart_count == 2 and seen[0].ready, "again")
 
 
+def test_nothing_is_said_of_an_engine_after_it_was_lost_with_its_node(
+    here: Here,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint_serve(here.fleet.store, "chat", DIGEST, replicas=1)
+    (first,) = here.until_ready(1)
+
+    def say(line: str) -> None:
+        if "was killed by SIGKILL" in line:  # the very moment between seeing its end and telling of it
+            here.fleet.remove(first.node_name)
+        here.said.append(line)
+
+    monkeypatch.setattr(here.engines, "_say", say)
+    engine_kill(here.fleet, first.name.rpartition("/")[2])
+    here.until(lambda seen: any("was killed by SIGKILL" in line for line in here.said), "its end is seen")
+    assert [one.reason for one in here.told() if one.object_uid == first.uid][-1] == "NodeLost"
+
+
 def test_an_order_to_kill_outlives_whoever_was_to_follow_it(here: Here) -> None:  # noqa: F811
     endpoint_serve(here.fleet.store, "chat", DIGEST, replicas=1)
     (first,) = here.until_ready(1)

@@ -289,7 +289,9 @@ class Engines:
 
     def _event(self, engine: Consumer, reason: str, message: str, run: int) -> None:
         with self._fleet.store.write() as session:
-            event_put(session, event_of(engine, reason, message, run))
+            # Its node may have been removed this very moment: it was lost with it, and that is the last said of it.
+            if any(one.uid == engine.uid for one in engines_all(session).values()):
+                event_put(session, event_of(engine, reason, message, run))
 
 
 def _options(told: Mapping[str, object]) -> list[str]:
