@@ -394,11 +394,3 @@ def test_it_says_so_when_its_folder_cannot_be_one(tmp_path: Path) -> None:
     for state in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(EmbeddedError, match=r"cannot be written .*HEARTH_STATE_DIR"), Supervisor(state):
             pass
-
-
-def test_it_reads_the_last_lines_of_any_log(tmp_path: Path) -> None:
-    log = tmp_path / "x.log"
-    assert tail(log) == ""
-    log.write_bytes(b"\xff\n" + b"".join(b"line %d\n" % number for number in range(40)))
-    assert tail(log, 2) == "line 38\nline 39"
-    assert tail(log, 99).startswith("\N{REPLACEMENT CHARACTER}")

@@ -18,7 +18,7 @@ import pytest
 
 from controlplane.embedded import files, ports, program, records
 from controlplane.embedded.postgres import Postgres
-from controlplane.embedded.problems import EmbeddedError
+from controlplane.embedded.problems import EmbeddedError, tail
 from controlplane.embedded.seaweed import Seaweed
 from controlplane.embedded.servers import EmbeddedServers
 from controlplane.embedded.valkey import Valkey
@@ -227,3 +227,11 @@ def test_it_needs_a_database_that_was_asked_for(tmp_path: Path) -> None:
         with pytest.raises(AssertionError, match="were started without"):
             getattr(servers, name)
     servers.await_s3()
+
+
+def test_it_reads_the_last_lines_of_any_log(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    assert tail(log) == ""
+    log.write_bytes(b"\xff\n" + b"".join(b"line %d\n" % number for number in range(40)))
+    assert tail(log, 2) == "line 38\nline 39"
+    assert tail(log, 99).startswith("\N{REPLACEMENT CHARACTER}")
