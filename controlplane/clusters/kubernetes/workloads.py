@@ -10,7 +10,7 @@ from controlplane.clusters.kubernetes import names
 from controlplane.clusters.kubernetes.client import KubeClient
 from controlplane.clusters.kubernetes.watches import listed
 
-# A kubelet that has not begun to answer after that is silent: the API server itself waits for it three times as long.
+# A kubelet that has not begun to answer after that is silent, however long the API server itself waits for it.
 KUBELET_SECONDS = 10.0
 
 
