@@ -74,14 +74,15 @@ def run(options: Options, *, say: Say, terminal: bool) -> None:
         raise EmbeddedError(f"--nodes {options.nodes} leaves nothing to keep warm; use 1 or more.")
     make = "make run-kube" if options.kubernetes else "make run"
     remedy = f"Stop it, or choose another port: {make} PORT={options.port + 10}"
-    with ports.take_port(options.port, remedy) as web, _beside(options.port) as router, _anywhere() as metrics:
+    with (
+        ports.take_port(options.port, remedy) as web,
+        _beside(options.port) as router,
+        _anywhere() as metrics,
+        _signals_interrupt(),
+    ):
         taken = {one.getsockname()[1]: one.fileno() for one in (web, router, metrics)}
         numbers = {"router_port": router.getsockname()[1], "metrics_port": metrics.getsockname()[1]}
-        _kept_running(replace(options, fds=taken, **numbers), say, terminal, began)
-
-
-def _kept_running(options: Options, say: Say, terminal: bool, began: float) -> None:
-    with _signals_interrupt():
+        options = replace(options, fds=taken, **numbers)
         try:
             _run(options, say, terminal, began)
         except KeyboardInterrupt:
