@@ -19,7 +19,7 @@ from caches.domain.endpoints.specs import GROUP, EndpointSpec, read_endpoint
 from caches.domain.gating import Gate, GateState, Target, gate
 from caches.domain.rollouts import FINAL
 from caches.domain.text import plural, second_text
-from caches.models import Artifact, CacheEntry, ModelVersion, Pin, Rollout
+from caches.models import Artifact, CacheEntry, Image, ModelVersion, Pin, Rollout
 from caches.selectors.endpoint_targets import cache_targets, gate_targets
 from caches.selectors.nodes import Targets, silent_nodes
 from controlplane.accounts.access import targets_filter
@@ -52,6 +52,12 @@ def endpoints_list(*, targets: Targets = None) -> QuerySet[Endpoint]:
         rollout_facts=Subquery(newest.values("version__metadata__jumpstart")[:1]),
         served_version=Subquery(served.order_by("pk").values(name=full_name)[:1]),
     )
+
+
+def endpoints_keeping(image: Image, *, targets: Targets = None) -> QuerySet[Endpoint]:
+    """Those that have the image pinned; a pin without pools holds nothing."""
+    pins = Pin.objects.filter(image=image, removed_at__isnull=True, endpoint__isnull=False, pools__isnull=False)
+    return endpoints_list(targets=targets).filter(pk__in=pins.values("endpoint"))
 
 
 def endpoint_source(row: Any) -> str:

@@ -13,9 +13,9 @@ from django.views.decorators.http import require_POST
 
 from caches.filters import ImageFilter
 from caches.forms import HearthForm, ImageForm
-from caches.models import Image, ImageState, Pin
+from caches.models import Image, ImageState
 from caches.selectors.catalogue import versions_list
-from caches.selectors.endpoints import endpoints_list
+from caches.selectors.endpoints import endpoints_keeping
 from caches.selectors.entries import entries_list
 from caches.selectors.images import image_get, images_list
 from caches.selectors.operations import operations_list
@@ -82,11 +82,7 @@ def image(request: HttpRequest, image_id: UUID, suffix: str = "") -> HttpRespons
         "image": found,
         "operation": operations_list().filter(subject_type="image", subject_id=str(found.pk)).first(),
         "curl": curl(request, f"images/{found.pk}"),
-        "endpoints": endpoints_list(targets=readable(request)).filter(
-            pk__in=Pin.objects.filter(image=found, removed_at=None, endpoint__isnull=False, pools__isnull=False).values(
-                "endpoint"
-            )
-        ),
+        "endpoints": endpoints_keeping(found, targets=readable(request)),
         "others": images_list().filter(reference=found.reference).exclude(pk=found.pk),
     }
     return show(
